@@ -1,0 +1,90 @@
+// The instantiation matrix of the one-sided kernels, as data: which top_k, arithmetics and formats
+// exist, and how a host finds the body for a request. Decides nothing about what a body does. The
+// same lists serve the simulated machine and nvcc; a build may ask for fewer (ASSAY_REDUCED_MATRIX).
+#pragma once
+
+#include "cuda/kernels/one_sided/one_sided.hpp"
+
+namespace assay::one_sided {
+inline namespace bodies {  // a mutant's copy has a name of its own here
+
+// The top_k values that have a kernel upstream (SPEC KER-4.1).
+#define ASSAY_TOP_KS_REDUCED(X) X(1) X(2) X(4) X(8) X(12)
+#define ASSAY_TOP_KS_FULL(X) X(1) X(2) X(4) X(6) X(8) X(10) X(12) X(14) X(16) X(18) X(22)
+#ifdef ASSAY_REDUCED_MATRIX
+#define ASSAY_TOP_KS(X) ASSAY_TOP_KS_REDUCED(X)
+#else
+#define ASSAY_TOP_KS(X) ASSAY_TOP_KS_FULL(X)
+#endif
+
+template <Sum kSum>
+struct SumTraits;
+template <>
+struct SumTraits<Sum::kPayload> : CombineArithmetic<InPayload<false>, Holes::kAddZero> {};
+template <>
+struct SumTraits<Sum::kPayloadFtz> : CombineArithmetic<InPayload<true>, Holes::kAddZero> {};
+template <>
+struct SumTraits<Sum::kF32> : CombineArithmetic<InF32<false>, Holes::kAddZero> {};
+template <>
+struct SumTraits<Sum::kF32Ftz> : CombineArithmetic<InF32<true>, Holes::kAddZero> {};
+template <>
+struct SumTraits<Sum::kF32Compact> : CombineArithmetic<InF32<false>, Holes::kCompact> {};
+template <>
+struct SumTraits<Sum::kF32ThroughE4m3> : CombineArithmetic<InF32<false>, Holes::kAddZero, true> {};
+template <>
+struct SumTraits<Sum::kF32FtzThroughE4m3> : CombineArithmetic<InF32<true>, Holes::kAddZero, true> {
+};
+
+template <Ops O>
+using DispatchBody = void (*)(O&, const DispatchParams&);
+template <Ops O>
+using CombineBody = void (*)(O&, const CombineParams&);
+
+// The dispatch body for a top_k; null if this build has none.
+template <Ops O>
+DispatchBody<O> find_dispatch(int top_k) {
+  switch (top_k) {
+#define ASSAY_CASE(k) \
+  case k: return &dispatch<k, O>;
+    ASSAY_TOP_KS(ASSAY_CASE)
+#undef ASSAY_CASE
+    default: return nullptr;
+  }
+}
+
+template <Sum kSum, BitFormat In, BitFormat Out, Ops O>
+CombineBody<O> find_combine_of(int top_k) {
+  switch (top_k) {
+#define ASSAY_CASE(k) \
+  case k: return &combine<SumTraits<kSum>, In, Out, k, O>;
+    ASSAY_TOP_KS(ASSAY_CASE)
+#undef ASSAY_CASE
+    default: return nullptr;
+  }
+}
+
+// The combine body for one arithmetic; null if this build or the arithmetic has none for the format:
+// e4m3 rows are summed in fp32 only, and only bf16 rows are read through e4m3.
+template <Sum kSum, Ops O>
+CombineBody<O> find_combine(RowFormat rows, int top_k) {
+  if constexpr (SumTraits<kSum>::kThroughE4m3) {
+    return rows == RowFormat::kBf16 ? find_combine_of<kSum, Bf16, Bf16, O>(top_k) : nullptr;
+  } else {
+    switch (rows) {
+      case RowFormat::kBf16: return find_combine_of<kSum, Bf16, Bf16, O>(top_k);
+#ifndef ASSAY_REDUCED_MATRIX
+      case RowFormat::kF16: return find_combine_of<kSum, F16, F16, O>(top_k);
+      case RowFormat::kF32: return find_combine_of<kSum, F32, F32, O>(top_k);
+      case RowFormat::kE4m3:
+        if constexpr (kSum != Sum::kPayload && kSum != Sum::kPayloadFtz)
+          return find_combine_of<kSum, E4m3, Bf16, O>(top_k);
+        else
+          return nullptr;
+#endif
+      default: return nullptr;
+    }
+  }
+}
+
+}  // namespace bodies
+}  // namespace assay::one_sided

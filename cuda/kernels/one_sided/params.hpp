@@ -1,0 +1,93 @@
+// What a kernel is told at launch: plain values, copied to the device with the launch. Decides
+// nothing; the meaning of each field is the clause beside it. Sizes are per round and equal on all
+// ranks; the layout digest in every flag word proves it (SPEC KER-2.2).
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/kernels/one_sided/workspace.hpp"
+#include "model/core/ops.hpp"
+
+namespace assay::one_sided {
+
+inline constexpr std::uint32_t kMaxPayloads = 6;  // as FlashInfer's kMaxPayloads
+inline constexpr std::uint32_t kMaxRanks = 256;   // four mask words; TensorRT-LLM's newest limit
+
+// Which ranks take part: bit r of word r / 64.
+struct AliveRanks {
+  std::uint64_t word[kMaxRanks / 64];
+  ASSAY_HD constexpr bool has(std::uint32_t rank) const {
+    return (word[rank / 64] >> (rank % 64)) & 1;
+  }
+};
+
+// Contiguous placement (SPEC KER-1.1): the first `ranks_with_one_more` ranks own
+// `experts_per_rank` + 1 experts, the others experts_per_rank.
+struct ExpertSplit {
+  std::uint32_t num_experts;
+  std::uint32_t experts_per_rank;
+  std::uint32_t ranks_with_one_more;
+};
+
+struct GroupParams {
+  Window window;
+  WorkspaceOffsets at;
+  AliveRanks alive;
+  std::uint32_t ep_size;
+  std::uint32_t layout_digest;         // of everything that must be equal on all ranks this round
+  std::uint32_t max_tokens_per_rank;   // of this round
+};
+
+struct PayloadParams {
+  Address rows;                   // [t, bytes_per_token], this rank's own memory
+  std::uint64_t recv_offset;      // of [ep, max, bytes_per_token] in every rank's window
+  std::uint32_t bytes_per_token;
+  std::uint32_t vector_bytes;     // widest of 16 8 4 2 1 that every row's two ends allow
+};
+
+struct DispatchParams {
+  GroupParams group;
+  ExpertSplit experts;
+  std::uint32_t num_tokens;
+  std::uint32_t num_payloads;
+  Address topk_ids;  // int32 [t, top_k], this rank's own memory
+  PayloadParams payload[kMaxPayloads];
+};
+
+struct SanitizeParams {
+  GroupParams group;
+  std::uint64_t ids_offset;  // of int32 [ep, max, top_k] in the window
+  std::uint32_t top_k;
+  std::int32_t invalid_expert_id;
+};
+
+struct StageParams {
+  GroupParams group;
+  std::uint64_t rows_offset;    // of [ep, max, h] in the window
+  std::uint64_t staged_offset;  // of e4m3 [ep, max, h] in the window
+  std::uint32_t hidden_size;
+};
+
+struct CombineParams {
+  GroupParams group;
+  std::uint32_t num_tokens;
+  std::uint32_t hidden_size;
+  std::uint32_t vector_bytes;  // widest that rows, staged rows and out allow
+  std::uint64_t rows_offset;   // of the rows to pull, [ep, max, h] in every rank's window
+  Address out;                 // [t, h], this rank's own memory
+};
+
+// How a token's rows are added. The names say what the instruction sequence does; profiles
+// (model/moe) say who does so.
+enum class Sum : std::uint8_t {
+  kPayload,         // every add in the payload's format
+  kPayloadFtz,      // the same, fp32 payloads with flushing adds
+  kF32,             // fp32, holes add +0
+  kF32Ftz,          // the same with flushing adds
+  kF32Compact,      // fp32, rows that exist move up
+  kF32ThroughE4m3,  // kF32 after a round trip of each row through e4m3 at the reader
+  kF32FtzThroughE4m3,
+};
+enum class RowFormat : std::uint8_t { kBf16, kF16, kF32, kE4m3 };  // kE4m3: staged, out is Bf16
+
+}  // namespace assay::one_sided

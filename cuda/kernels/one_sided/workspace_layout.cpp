@@ -1,0 +1,111 @@
+#include "cuda/kernels/one_sided/workspace_layout.hpp"
+
+#include <fmt/format.h>
+
+#include "model/core/digest.hpp"
+
+namespace assay::one_sided {
+
+namespace {
+
+// A widest vector access; payload regions keep this alignment so that a row's own size decides.
+constexpr std::uint64_t kRowAlignment = 16;
+// One line of the L2 cache: words that different ranks or groups write do not share one.
+constexpr std::uint64_t kLineBytes = 128;
+
+std::uint64_t u64(std::int64_t value) { return static_cast<std::uint64_t>(value); }
+
+std::uint64_t round_up(std::uint64_t value) {
+  return (value + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
+}
+
+}  // namespace
+
+Expected<Workspace> Workspace::make(const GroupCapacity& c) {
+  if (c.ep_size < 1 || c.ep_size > static_cast<std::int32_t>(kMaxRanks))
+    return bad_input(fmt::format("ep_size is {}; allowed are 1 to {}", c.ep_size, kMaxRanks));
+  if (c.top_k < 1 || c.max_tokens_per_rank < 1 || c.payload_bytes_total < 1 || c.row_bytes < 1 ||
+      c.staged_row_bytes < 0)
+    return bad_input(fmt::format(
+        "a group's capacity has top_k {}, max_tokens_per_rank {}, {} payload bytes per token, {} "
+        "bytes per row and {} per staged row; at least 1 is needed of each, 0 for the last",
+        c.top_k, c.max_tokens_per_rank, c.payload_bytes_total, c.row_bytes, c.staged_row_bytes));
+  ASSAY_TRY(
+      Layout layout,
+      Layout::declare(
+          "workspace",
+          {{"ep", u64(c.ep_size)},
+           {"max", u64(c.max_tokens_per_rank)},
+           {"top_k", u64(c.top_k)},
+           {"payload bytes", u64(c.payload_bytes_total)},
+           {"payload padding", kRowAlignment * kMaxPayloads},
+           {"row bytes", u64(c.row_bytes)},
+           {"staged row bytes", u64(c.staged_row_bytes)}},
+          {{"phase", 4, {}, kLineBytes, "signals sent so far; even between rounds"},
+           {"status", StatusWord::kBytes, {}, 32, "why a kernel gave up, zero if none did"},
+           {"dispatch_ticket", 4, {}, kLineBytes, "groups of the running dispatch that are done"},
+           {"combine_head_ticket", 4, {}, kLineBytes, "groups of the running combine that started"},
+           {"combine_tail_ticket", 4, {}, kLineBytes, "groups of the running combine that are done"},
+           {"dispatch_flags", 8, {"ep"}, kLineBytes, "flag word of each source"},
+           {"combine_flags", 8, {"ep"}, kLineBytes, "flag word of each source"},
+           {"send_counters", 4, {"ep"}, kLineBytes, "slots taken at each target, zero between rounds"},
+           {"recv_counters", 4, {"ep"}, kLineBytes, "rows that came from each source"},
+           {"target_rank", 4, {"max", "top_k"}, kLineBytes, "-1 where nothing was sent"},
+           {"target_slot", 4, {"max", "top_k"}, kLineBytes, "-1 where nothing was sent"},
+           {"payload_rows", 1, {"ep", "max", "payload bytes"}, kLineBytes,
+            "receive buffers: each payload of a round as [ep, max of the round, bytes]"},
+           {"payload_padding", 1, {"payload padding"}, 1,
+            "room to start every payload at a multiple of 16 bytes"},
+           {"expert_rows", 1, {"ep", "max", "row bytes"}, kLineBytes,
+            "what the experts give back, [ep, max of the round, h]; peers pull from here"},
+           {"staged_rows", 1, {"ep", "max", "staged row bytes"}, kLineBytes,
+            "the same rows as e4m3, for a low-precision combine"}}));
+  Workspace workspace(std::move(layout));
+  workspace.capacity_ = c;
+  for (const char* name : {"phase", "status", "dispatch_ticket", "combine_head_ticket",
+                           "combine_tail_ticket", "dispatch_flags", "combine_flags",
+                           "send_counters"}) {
+    const Layout::Placed& region = workspace.layout_.region(name);
+    workspace.zeroed_.push_back({region.offset_bytes, region.bytes});
+  }
+  return workspace;
+}
+
+WorkspaceOffsets Workspace::offsets() const {
+  const auto at = [&](const char* name) { return layout_.offset_bytes(name); };
+  WorkspaceOffsets offsets{};
+  offsets.phase = at("phase");
+  offsets.status = at("status");
+  offsets.dispatch_ticket = at("dispatch_ticket");
+  offsets.combine_head_ticket = at("combine_head_ticket");
+  offsets.combine_tail_ticket = at("combine_tail_ticket");
+  offsets.dispatch_flags = at("dispatch_flags");
+  offsets.combine_flags = at("combine_flags");
+  offsets.send_counters = at("send_counters");
+  offsets.recv_counters = at("recv_counters");
+  offsets.target_rank = at("target_rank");
+  offsets.target_slot = at("target_slot");
+  return offsets;
+}
+
+std::vector<std::uint64_t> Workspace::payload_offsets(const RoundShape& round) const {
+  std::vector<std::uint64_t> offsets;
+  std::uint64_t next = layout_.offset_bytes("payload_rows");
+  for (const std::uint64_t bytes : round.payload_bytes) {
+    offsets.push_back(next);
+    next = round_up(next + u64(capacity_.ep_size) * u64(round.max_tokens_per_rank) * bytes);
+  }
+  CONTRACT(next <= layout_.region("payload_padding").end_bytes(), next);
+  return offsets;
+}
+
+std::uint32_t Workspace::round_digest(const RoundShape& round) const {
+  Digest digest;
+  digest.add(layout_.digest()).add(u64(round.num_experts)).add(u64(round.max_tokens_per_rank));
+  digest.add(round.payload_bytes.size());
+  for (const std::uint64_t bytes : round.payload_bytes) digest.add(bytes);
+  for (const std::uint64_t word : round.alive.word) digest.add(word);
+  return digest.value();
+}
+
+}  // namespace assay::one_sided

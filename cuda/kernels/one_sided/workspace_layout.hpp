@@ -1,0 +1,69 @@
+// The workspace of a one-sided group, for the host: the one declaration from which its size, a
+// kernel's offsets, the byte map that `assay size` prints and the digest in every flag word come.
+// Decides which regions a rank's window has (SPEC KER-2.1) and where a round's payloads lie in it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cuda/kernels/one_sided/params.hpp"
+#include "model/core/layout.hpp"
+
+namespace assay::one_sided {
+
+// What a group is made for. Rounds may be smaller in every respect but ep_size and top_k.
+struct GroupCapacity {
+  std::int32_t ep_size = 1;
+  std::int32_t top_k = 1;
+  std::int32_t max_tokens_per_rank = 1;
+  std::int64_t payload_bytes_total = 1;  // of one token, all payloads of a round together
+  std::int64_t row_bytes = 2;            // of one row that the experts give back
+  std::int64_t staged_row_bytes = 0;     // of the same row as e4m3; 0 without low-precision combine
+};
+
+// What must be equal on all ranks in a round.
+struct RoundShape {
+  std::int32_t num_experts = 1;
+  std::int32_t max_tokens_per_rank = 1;
+  std::vector<std::uint64_t> payload_bytes;  // per token, in wire order
+  AliveRanks alive{};
+};
+
+struct ZeroedRange {
+  std::uint64_t offset_bytes;
+  std::uint64_t bytes;
+};
+
+class Workspace {
+ public:
+  // Errors: an ep_size outside 1..kMaxRanks, a capacity below 1, sizes that do not fit 64 bits.
+  static Expected<Workspace> make(const GroupCapacity& capacity);
+
+  const Layout& layout() const { return layout_; }
+  std::uint64_t window_bytes() const { return layout_.total_bytes(); }
+  WorkspaceOffsets offsets() const;
+  std::uint64_t rows_offset() const { return layout_.offset_bytes("expert_rows"); }
+  std::uint64_t staged_offset() const { return layout_.offset_bytes("staged_rows"); }
+  // Of each payload's [ep, max, bytes_per_token] in the window, each 16-byte aligned.
+  std::vector<std::uint64_t> payload_offsets(const RoundShape& round) const;
+  // What a collective initialisation sets to zero, ending in a barrier of all ranks.
+  std::span<const ZeroedRange> zeroed_ranges() const { return zeroed_; }
+  // SPEC KER-2.2.
+  std::uint32_t round_digest(const RoundShape& round) const;
+
+ private:
+  explicit Workspace(Layout layout) : layout_(std::move(layout)) {}
+  GroupCapacity capacity_;
+  Layout layout_;
+  std::vector<ZeroedRange> zeroed_;
+};
+
+// Contiguous placement as a kernel is told it (SPEC KER-1.1).
+constexpr ExpertSplit split_experts(std::int32_t num_experts, std::int32_t ep_size) {
+  return ExpertSplit{static_cast<std::uint32_t>(num_experts),
+                     static_cast<std::uint32_t>(num_experts / ep_size),
+                     static_cast<std::uint32_t>(num_experts % ep_size)};
+}
+
+}  // namespace assay::one_sided

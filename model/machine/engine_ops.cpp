@@ -1,0 +1,180 @@
+// The long way of each operation: what SimOps does not finish inline. Runs on the fibers.
+#include <fmt/format.h>
+
+#include "model/machine/engine.hpp"
+
+namespace assay::machine {
+
+namespace {
+
+constexpr std::uint32_t kWordsOfVec16 = 4;
+
+MemoryEvent word_of(MemoryEvent event, std::uint32_t word) {
+  event.address = event.address.at(word * 4);
+  event.bytes = 4;
+  return event;
+}
+
+}  // namespace
+
+void Engine::load(const MemoryEvent& event, void* value) {
+  raise(event, model_->load(event, static_cast<std::byte*>(value)));
+}
+
+void Engine::store(const MemoryEvent& event, const void* value) {
+  raise(event, model_->store(event, static_cast<const std::byte*>(value)));
+  recheck_watchers(event.address, event.bytes);
+}
+
+// A switch that falls on a vector access falls into its middle: some words move before it, the rest
+// after. This is where "16 bytes arrive at once" breaks (SPEC MAC-1.4).
+void Engine::load_after_switch(Thread& thread, const MemoryEvent& event, void* value) {
+  auto* bytes = static_cast<std::byte*>(value);
+  const std::uint32_t first = words_before_switch(event);
+  for (std::uint32_t w = 0; w < kWordsOfVec16; ++w)
+    if ((first >> w & 1) != 0) load(word_of(event, w), bytes + w * 4);
+  switch_now(thread, event);
+  if (first == 0) return load(event, value);
+  for (std::uint32_t w = 0; w < kWordsOfVec16; ++w)
+    if ((first >> w & 1) == 0) load(word_of(event, w), bytes + w * 4);
+}
+
+void Engine::store_after_switch(Thread& thread, const MemoryEvent& event, const void* value) {
+  const auto* bytes = static_cast<const std::byte*>(value);
+  const std::uint32_t first = words_before_switch(event);
+  for (std::uint32_t w = 0; w < kWordsOfVec16; ++w)
+    if ((first >> w & 1) != 0) store(word_of(event, w), bytes + w * 4);
+  switch_now(thread, event);
+  if (first == 0) return store(event, value);
+  for (std::uint32_t w = 0; w < kWordsOfVec16; ++w)
+    if ((first >> w & 1) == 0) store(word_of(event, w), bytes + w * 4);
+}
+
+// A bit per word. A misaligned access is not split: as a whole it is a fault, its words are not.
+std::uint32_t Engine::words_before_switch(const MemoryEvent& event) {
+  if (event.bytes != 16 || event.address.raw % 16 != 0) return 0;
+  return scheduler_->choose(Choice::kWordsFirst, 1u << kWordsOfVec16);
+}
+
+std::uint64_t Engine::rmw(const MemoryEvent& event, Rmw op, std::uint64_t operand,
+                          std::uint64_t compare) {
+  std::uint64_t old = 0;
+  raise(event, model_->rmw(event, op, operand, compare, old));
+  recheck_watchers(event.address, event.bytes);
+  return old;
+}
+
+Awaited Engine::wait_until(Thread& thread, const MemoryEvent& event, const Await& await) {
+  if (ordered_operation_is_due()) switch_now(thread, event);
+  for (;;) {
+    bool satisfied = false;
+    std::uint64_t seen = 0;
+    raise(event, model_->await(event, await, satisfied, seen));
+    if (satisfied || thread.timed_out) {
+      thread.timed_out = false;
+      return Awaited{seen, !satisfied};
+    }
+    thread.pending = event;
+    thread.await = await;
+    make_unready(thread);
+    thread.state = ThreadState::kWaiting;
+    watch(thread);
+    thread.fiber.suspend();
+    unwatch(thread);
+    if (stopping_) throw StopThread{};
+  }
+}
+
+void Engine::barrier(Thread& thread, Site site) {
+  Cta& cta = *thread.cta;
+  MemoryEvent event;
+  event.slot = thread.slot;
+  event.rank = cta.grid->rank;
+  event.site = site;
+  event.scope = Scope::kCta;
+  if (ordered_operation_is_due()) switch_now(thread, event);
+  if (cta.ended > 0)
+    fail(RunStatus::kBarrierDivergence,
+         fmt::format("{} is at barrier {}, which {} of {} threads of its group do not reach: they "
+                     "have ended",
+                     place_of(thread), site_name(site), cta.ended, cta.threads.size()));
+  if (cta.at_barrier > 0 && cta.barrier_site != site)
+    fail(RunStatus::kBarrierDivergence,
+         fmt::format("{} is at barrier {} while {} of {} threads of its group are at barrier {}",
+                     place_of(thread), site_name(site), cta.at_barrier, cta.threads.size(),
+                     site_name(cta.barrier_site)));
+  cta.barrier_site = site;
+  if (++cta.at_barrier < cta.threads.size()) {
+    thread.pending = event;
+    make_unready(thread);
+    thread.state = ThreadState::kAtBarrier;
+    yield(thread);
+    return;
+  }
+  cta.at_barrier = 0;
+  ++cta.phase;
+  model_->barrier(cta.threads);
+  for (const ThreadSlot slot : cta.threads)
+    if (slot != thread.slot) make_ready(*threads_[slot]);
+}
+
+std::uint32_t Engine::shared_load(Thread& thread, Site site, SharedWord word) {
+  count_weak_access();
+  SharedCell& cell = shared_cell(thread, site, word, "load");
+  const std::uint64_t phase = thread.cta->phase;
+  if (cell.write_phase == 0)
+    fail(RunStatus::kFault,
+         fmt::format("{} at {}: load of shared word {}, which nobody has written", place_of(thread),
+                     site_name(site), word.index));
+  if (cell.write_phase == phase && cell.writer != thread.index)
+    shared_race(thread, site, word, "loads", cell.writer, "stored");
+  if (cell.read_phase != phase) {
+    cell.read_phase = phase;
+    cell.reader = thread.index;
+  } else if (cell.reader != thread.index) {
+    cell.reader = kManyReaders;
+  }
+  return cell.value;
+}
+
+// Threads may store the same value without a barrier between them ("somebody failed"); any other
+// pair of accesses by two threads with a store among them needs one.
+void Engine::shared_store(Thread& thread, Site site, SharedWord word, std::uint32_t value) {
+  count_weak_access();
+  SharedCell& cell = shared_cell(thread, site, word, "store");
+  const std::uint64_t phase = thread.cta->phase;
+  if (cell.read_phase == phase && cell.reader != thread.index)
+    shared_race(thread, site, word, "stores", cell.reader, "loaded");
+  if (cell.write_phase == phase && cell.writer != thread.index && cell.value != value)
+    shared_race(thread, site, word, "stores", cell.writer, "stored");
+  cell.value = value;
+  cell.write_phase = phase;
+  cell.writer = thread.index;
+}
+
+SharedCell& Engine::shared_cell(Thread& thread, Site site, SharedWord word, const char* verb) {
+  std::vector<SharedCell>& shared = thread.cta->shared;
+  if (word.index >= kMaxSharedWords)
+    fail(RunStatus::kFault,
+         fmt::format("{} at {}: {} of shared word {}; a CTA has {}", place_of(thread),
+                     site_name(site), verb, word.index, kMaxSharedWords));
+  if (word.index >= shared.size()) shared.resize(word.index + 1);
+  return shared[word.index];
+}
+
+void Engine::shared_race(const Thread& thread, Site site, SharedWord word, const char* verb,
+                         std::uint32_t other, const char* did) {
+  const std::string who =
+      other == kManyReaders ? "several threads" : fmt::format("thread {}", other);
+  fail(RunStatus::kFault,
+       fmt::format("{} at {}: {} shared word {}, which {} {} without a barrier in between",
+                   place_of(thread), site_name(site), verb, word.index, who, did));
+}
+
+void Engine::raise(const MemoryEvent& event, MaybeFault fault) {
+  if (fault == nullptr) return;
+  fail(RunStatus::kFault, fmt::format("{} at {}: {}", place_of(*threads_[event.slot]),
+                                      site_name(event.site), fault->sentence));
+}
+
+}  // namespace assay::machine

@@ -1,0 +1,571 @@
+// Interleavings, groups, streams, and how a run ends.
+#include "model/machine/machine.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "model/machine/machine_testing.hpp"
+
+namespace assay::machine {
+namespace {
+
+using assay::testing::prop;
+using testing::enqueue;
+using testing::for_every_schedule;
+using testing::small_config;
+
+std::uint32_t host_u32(Machine& machine, Address from) {
+  std::uint32_t value = 0;
+  REQUIRE(machine.read(from, std::as_writable_bytes(std::span(&value, 1))));
+  return value;
+}
+
+// Rank 0 sends kVectors vectors and a flag to rank 1, whose threads wait and read them.
+constexpr std::uint32_t kVectors = 5;
+template <Ops O>
+void send(O& ops, Window window, bool flag_first) {
+  const Address inbox = window.of(RankId(1));
+  if (flag_first && ops.thread() == 0)
+    ops.store(relaxed_sys, Site::kDispatchFlag, inbox, std::uint32_t{9});
+  for (std::uint32_t v = ops.thread(); v < kVectors; v += ops.group_size())
+    ops.store(relaxed_sys, Site::kDispatchStorePayload, inbox.at(16 + v * 16),
+              Vec16{{v, v + 1, v + 2, v + 3}});
+  ops.barrier(Site::kDispatchTokenDone);
+  if (flag_first || ops.thread() != 0) return;
+  ops.fence(release_sys, Site::kDispatchRelease);
+  ops.store(relaxed_sys, Site::kDispatchFlag, inbox, std::uint32_t{9});
+}
+template <Ops O>
+void receive(O& ops, Window window, std::uint32_t& wrong_words) {
+  const Address inbox = window.of(ops.rank());
+  const Awaited flag = ops.wait_until(as<std::uint32_t>, relaxed_sys, Site::kDispatchWait, inbox,
+                                      Await{0xFF, 9, 1, RankId(0)});
+  ops.fence(acquire_sys, Site::kDispatchAcquire);
+  wrong_words += flag.seen != 9 || flag.timed_out;
+  for (std::uint32_t v = ops.thread(); v < kVectors; v += ops.group_size()) {
+    const Vec16 got = ops.load(as<Vec16>, relaxed_sys, Site::kCombinePull, inbox.at(16 + v * 16));
+    for (std::uint32_t w = 0; w < 4; ++w) wrong_words += got.word[w] != v + w;
+  }
+}
+RunResult pass_message(MachineConfig config, bool flag_first, std::uint32_t& wrong_words) {
+  Machine machine(config);
+  const Window window = machine.allocate_window("inbox", 16 + kVectors * 16, 16, Fill::kPoison);
+  machine.fill(window.of(RankId(1)), 16, std::byte{0});
+  enqueue(machine, 0, "send", 1, [&](SimOps& ops) { send(ops, window, flag_first); });
+  enqueue(machine, 1, "receive", 1, [&](SimOps& ops) { receive(ops, window, wrong_words); });
+  return machine.run();
+}
+
+TEST_CASE("a message published by a flag arrives whole under every seed and group size",
+          "[MAC-2.1][MAC-2.2]") {
+  prop("any seed, group size and run length", [](std::uint64_t seed) {
+    MachineConfig config = small_config(seed, 2, *rc::gen::element(1u, 4u, 32u));
+    config.longest_run = *rc::gen::element(1u, 3u, 64u);
+    std::uint32_t wrong_words = 0;
+    const RunResult result = pass_message(config, false, wrong_words);
+    RC_ASSERT(result.report == "");
+    RC_ASSERT(wrong_words == 0u);
+  });
+}
+
+TEST_CASE("a flag stored before its data is caught as a read of poison under many seeds",
+          "[MAC-1.2][MAC-4.1]") {
+  std::uint32_t caught = 0;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    std::uint32_t wrong_words = 0;
+    const RunResult result = pass_message(small_config(seed, 2, 4), true, wrong_words);
+    CHECK(wrong_words == 0);
+    if (result.ok()) continue;
+    ++caught;
+    CHECK(result.status == RunStatus::kFault);
+    CHECK(result.report.find("at CombinePull: load of") != std::string::npos);
+    CHECK(result.report.find("nobody has written: 'inbox' of rank 1 + ") != std::string::npos);
+  }
+  CHECK(caught >= 20);
+  CHECK(caught <= 199);
+}
+
+// Every interleaving of two threads that each store a word and load the other's.
+TEST_CASE("store buffering shows exactly the three sequentially consistent outcomes",
+          "[MAC-2.1][MAC-4.1]") {
+  std::set<std::pair<std::uint32_t, std::uint32_t>> outcomes;
+  for_every_schedule([&](std::unique_ptr<Scheduler> scheduler) {
+    Machine machine(small_config(1), MachineParts{std::move(scheduler), nullptr});
+    const Window window = machine.allocate_window("words", 4, 4, Fill::kZero);
+    std::uint32_t seen[2] = {};
+    for (std::int32_t r = 0; r < 2; ++r)
+      enqueue(machine, r, "sb", 1, [&, r](SimOps& ops) {
+        ops.store(relaxed_sys, Site::kDispatchFlag, window.of(RankId(r)), 1u);
+        seen[r] =
+            ops.load(as<std::uint32_t>, relaxed_sys, Site::kDispatchWait, window.of(RankId(1 - r)));
+      });
+    REQUIRE(machine.run().ok());
+    outcomes.emplace(seen[0], seen[1]);
+  });
+  CHECK(outcomes == std::set<std::pair<std::uint32_t, std::uint32_t>>{{0, 1}, {1, 0}, {1, 1}});
+}
+
+TEST_CASE("the words of a 16-byte access arrive in any order, those of 8 bytes together",
+          "[MAC-1.4]") {
+  std::set<std::uint32_t> vector_patterns;
+  std::set<std::uint64_t> long_patterns;
+  for_every_schedule([&](std::unique_ptr<Scheduler> scheduler) {
+    Machine machine(small_config(1), MachineParts{std::move(scheduler), nullptr});
+    const Window window = machine.allocate_window("row", 16, 16, Fill::kZero);
+    enqueue(machine, 0, "store", 1, [&](SimOps& ops) {
+      ops.store(relaxed_sys, Site::kDispatchStorePayload, window.of(RankId(1)),
+                Vec16{{1, 1, 1, 1}});
+    });
+    std::uint32_t pattern = 0;
+    enqueue(machine, 1, "load", 1, [&](SimOps& ops) {
+      const Vec16 got = ops.load(as<Vec16>, relaxed_sys, Site::kCombinePull, window.of(RankId(1)));
+      for (std::uint32_t w = 0; w < 4; ++w) pattern |= got.word[w] << w;
+    });
+    REQUIRE(machine.run().ok());
+    vector_patterns.insert(pattern);
+  });
+  CHECK(vector_patterns.size() == 16);
+  for_every_schedule([&](std::unique_ptr<Scheduler> scheduler) {
+    Machine machine(small_config(1), MachineParts{std::move(scheduler), nullptr});
+    const Window window = machine.allocate_window("word", 8, 8, Fill::kZero);
+    enqueue(machine, 0, "store", 1, [&](SimOps& ops) {
+      ops.store(relaxed_sys, Site::kDispatchStorePayload, window.of(RankId(1)), ~std::uint64_t{0});
+    });
+    enqueue(machine, 1, "load", 1, [&](SimOps& ops) {
+      long_patterns.insert(
+          ops.load(as<std::uint64_t>, relaxed_sys, Site::kCombinePull, window.of(RankId(1))));
+    });
+    REQUIRE(machine.run().ok());
+  });
+  CHECK(long_patterns == std::set<std::uint64_t>{0, ~std::uint64_t{0}});
+}
+
+TEST_CASE("threads that race on atomic_add get distinct values", "[MAC-2.1]") {
+  prop("any seed, CTAs and group size", [](std::uint64_t seed) {
+    const auto num_ctas = *rc::gen::inRange<std::uint32_t>(1, 20);
+    const auto group_size = *rc::gen::element(1u, 4u, 32u);
+    Machine machine(small_config(seed, 2, group_size));
+    const Window window = machine.allocate_window("counter", 8, 8, Fill::kZero);
+    std::vector<std::uint32_t> taken;
+    for (std::int32_t r = 0; r < 2; ++r)
+      enqueue(machine, r, "take", num_ctas, [&](SimOps& ops) {
+        taken.push_back(ops.atomic_add(relaxed_sys, Site::kDispatchTakeSlot, window.of(RankId(0)),
+                                       std::uint32_t{1}));
+      });
+    RC_ASSERT(machine.run().ok());
+    std::sort(taken.begin(), taken.end());
+    RC_ASSERT(taken.size() == std::size_t{2} * num_ctas * group_size);
+    for (std::uint32_t i = 0; i < taken.size(); ++i) RC_ASSERT(taken[i] == i);
+  });
+}
+
+TEST_CASE("exactly one of several compare-and-swaps wins, the others see its value", "[MAC-2.1]") {
+  std::set<std::uint32_t> winners;
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    Machine machine(small_config(seed, 1, 4));
+    const Address word = machine.allocate(RankId(0), "claim", 8, 8, Fill::kZero);
+    std::array<std::uint64_t, 4> before{};
+    enqueue(machine, 0, "claim", 1, [&](SimOps& ops) {
+      before[ops.thread()] = ops.atomic_cas(relaxed_gpu, Site::kStatusClaim, word, std::uint64_t{0},
+                                            std::uint64_t{ops.thread() + 1});
+    });
+    REQUIRE(machine.run().ok());
+    const std::uint32_t winner = host_u32(machine, word);
+    for (std::uint32_t t = 0; t < 4; ++t) CHECK(before[t] == (t + 1 == winner ? 0 : winner));
+    winners.insert(winner);
+  }
+  CHECK(winners.size() == 4);
+}
+
+TEST_CASE("a wait may miss a value that does not stay", "[MAC-2.2]") {
+  std::set<RunStatus> ends;
+  for_every_schedule([&](std::unique_ptr<Scheduler> scheduler) {
+    Machine machine(small_config(1), MachineParts{std::move(scheduler), nullptr});
+    const Window window = machine.allocate_window("flag", 4, 4, Fill::kZero);
+    enqueue(machine, 0, "skip", 1, [&](SimOps& ops) {
+      for (std::uint32_t epoch = 1; epoch <= 2; ++epoch)
+        ops.store(relaxed_sys, Site::kDispatchFlag, window.of(RankId(1)), epoch);
+    });
+    enqueue(machine, 1, "wait", 1, [&](SimOps& ops) {
+      ops.wait_until(as<std::uint32_t>, relaxed_sys, Site::kDispatchWait, window.of(RankId(1)),
+                     Await{0xFFFFFFFF, 1, 1, RankId(0)});
+    });
+    ends.insert(machine.run().status);
+  });
+  CHECK(ends == std::set<RunStatus>{RunStatus::kOk, RunStatus::kDeadlock});
+}
+
+// ---- groups ------------------------------------------------------------------------------------
+
+TEST_CASE("a barrier separates what a group does before it from what it does after",
+          "[MAC-3.1][MAC-3.2]") {
+  prop("any seed and group size", [](std::uint64_t seed) {
+    const auto group_size = *rc::gen::element(1u, 2u, 4u, 32u);
+    Machine machine(small_config(seed, 1, group_size));
+    const Address words = machine.allocate(RankId(0), "words", 4 * 32, 4, Fill::kPoison);
+    std::uint32_t wrong = 0;
+    enqueue(machine, 0, "rotate", 3, [&](SimOps& ops) {
+      if (ops.cta() != 0) return;
+      for (std::uint32_t round = 0; round < 3; ++round) {
+        ops.store(relaxed_gpu, Site::kDispatchRecordTarget, words.at(ops.thread() * 4), round);
+        ops.shared_store(Site::kDispatchShareTarget, SharedWord{ops.thread()}, round);
+        ops.barrier(Site::kDispatchTargetsReady);
+        const std::uint32_t next = (ops.thread() + 1) % ops.group_size();
+        wrong += ops.load(as<std::uint32_t>, relaxed_gpu, Site::kDispatchReadIds,
+                          words.at(next * 4)) != round;
+        wrong += ops.shared_load(Site::kDispatchShareTarget, SharedWord{next}) != round;
+        ops.barrier(Site::kDispatchTokenDone);
+      }
+    });
+    RC_ASSERT(machine.run().report == "");
+    RC_ASSERT(wrong == 0u);
+  });
+}
+
+TEST_CASE("threads at different barriers, or ended without one, are a divergence under every seed",
+          "[MAC-3.1]") {
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    Machine different(small_config(seed, 1, 4));
+    enqueue(different, 0, "split", 1, [](SimOps& ops) {
+      ops.barrier(ops.thread() == 2 ? Site::kDispatchWaited : Site::kDispatchTokenDone);
+    });
+    const RunResult split = different.run();
+    REQUIRE(split.status == RunStatus::kBarrierDivergence);
+    CHECK(split.report.find("DispatchWaited") != std::string::npos);
+    CHECK(split.report.find("DispatchTokenDone") != std::string::npos);
+
+    Machine early(small_config(seed, 1, 4));
+    enqueue(early, 0, "early", 1, [](SimOps& ops) {
+      if (ops.thread() != 3) ops.barrier(Site::kDispatchTokenDone);
+    });
+    const RunResult left = early.run();
+    REQUIRE(left.status == RunStatus::kBarrierDivergence);
+    CHECK(left.report.find("rank 0 kernel early cta 0 thread") == 0);
+    CHECK(left.report.find("ended") != std::string::npos);
+    CHECK(left.report.find("DispatchTokenDone") != std::string::npos);
+  }
+}
+
+TEST_CASE("a shared word that crosses threads without a barrier is a fault under every seed",
+          "[MAC-3.2]") {
+  const auto status = [](std::uint64_t seed, const std::function<void(SimOps&)>& body) {
+    Machine machine(small_config(seed, 1, 2));
+    enqueue(machine, 0, "share", 1, body);
+    const RunResult result = machine.run();
+    if (!result.ok()) CHECK(result.report.find("shared word 5") != std::string::npos);
+    return result.status;
+  };
+  const Site site = Site::kDispatchShareTarget;
+  const SharedWord word{5};
+  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+    CHECK(status(seed, [&](SimOps& ops) {
+            if (ops.thread() == 0) ops.shared_store(site, word, 1);
+            if (ops.thread() == 1) ops.shared_load(site, word);
+          }) == RunStatus::kFault);
+    CHECK(status(seed, [&](SimOps& ops) { ops.shared_store(site, word, ops.thread()); }) ==
+          RunStatus::kFault);
+    CHECK(status(seed, [&](SimOps& ops) {
+            if (ops.thread() == 0) ops.shared_store(site, word, 1);
+            ops.barrier(Site::kCombineWaited);
+            ops.shared_load(site, word);
+            if (ops.thread() == 0) ops.shared_store(site, word, 2);
+          }) == RunStatus::kFault);
+    CHECK(status(seed, [&](SimOps& ops) { ops.shared_store(site, word, 1); }) == RunStatus::kOk);
+    CHECK(status(seed, [&](SimOps& ops) { ops.shared_load(site, word); }) == RunStatus::kFault);
+  }
+}
+
+// ---- progress ----------------------------------------------------------------------------------
+
+TEST_CASE("with one resident CTA they run one after another, in many orders", "[MAC-5.2]") {
+  std::set<std::vector<std::uint32_t>> orders;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    MachineConfig config = small_config(seed, 1, 2);
+    config.resident_ctas = 1;
+    config.longest_run = 1;
+    Machine machine(config);
+    const Address word = machine.allocate(RankId(0), "word", 4, 4, Fill::kZero);
+    std::vector<std::uint32_t> order;
+    enqueue(machine, 0, "serial", 3, [&](SimOps& ops) {
+      for (int i = 0; i < 3; ++i) {
+        ops.atomic_add(relaxed_gpu, Site::kDispatchTicket, word, 1u);
+        if (order.empty() || order.back() != ops.cta()) order.push_back(ops.cta());
+      }
+    });
+    REQUIRE(machine.run().ok());
+    orders.insert(order);
+  }
+  CHECK(orders.size() == 6);
+  for (const auto& order : orders) CHECK(order.size() == 3);
+}
+
+TEST_CASE("a CTA that waits for one that cannot start is a deadlock that says so", "[MAC-5.2]") {
+  std::uint32_t stuck = 0;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    MachineConfig config = small_config(seed, 1, 1);
+    config.resident_ctas = 1;
+    Machine machine(config);
+    const Address flag = machine.allocate(RankId(0), "flag", 4, 4, Fill::kZero);
+    enqueue(machine, 0, "grid", 2, [&](SimOps& ops) {
+      if (ops.cta() == 1)
+        ops.store(relaxed_gpu, Site::kDispatchFlag, flag, 1u);
+      else
+        ops.wait_until(as<std::uint32_t>, relaxed_gpu, Site::kDispatchWait, flag, Await{1, 1});
+    });
+    const RunResult result = machine.run();
+    if (result.ok()) continue;
+    ++stuck;
+    CHECK(result.status == RunStatus::kDeadlock);
+    CHECK(result.report.find("rank 0 kernel grid: 1 of 2 CTAs have not started; resident_ctas is "
+                             "1") != std::string::npos);
+  }
+  CHECK(stuck > 5);
+  CHECK(stuck < 35);
+}
+
+RunResult deadlock(MachineConfig config, std::vector<Awaited>* ends) {
+  Machine machine(config);
+  const Window window = machine.allocate_window("flags", 64, 16, Fill::kZero);
+  enqueue(machine, 1, "dispatch", 1, [=](SimOps& ops) {
+    if (ops.thread() == 1) {
+      const Awaited end =
+          ops.wait_until(as<std::uint32_t>, relaxed_sys, Site::kDispatchWait,
+                         window.of(ops.rank()).at(16), Await{0xFFFF, 3, 3, RankId(0)});
+      if (ends != nullptr) ends->push_back(end);
+    }
+    ops.barrier(Site::kDispatchWaited);
+  });
+  return machine.run();
+}
+
+TEST_CASE("a deadlock names every waiting thread, its site, peer, epoch, expected and seen",
+          "[MAC-5.4]") {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    const RunResult result = deadlock(small_config(seed, 2, 2), nullptr);
+    REQUIRE(result.status == RunStatus::kDeadlock);
+    const std::string expected_wait =
+        "\n  rank 1 kernel dispatch cta 0 thread 1 waits at DispatchWait for peer 0, epoch 3: "
+        "expected 0x3 under mask 0xffff, seen 0x0, in 'flags' of rank 1 + 16 (of 64 bytes)";
+    const std::string expected_barrier =
+        "\n  rank 1 kernel dispatch cta 0 thread 0 is at barrier DispatchWaited, where 1 of 2 "
+        "threads have arrived";
+    CHECK(result.report.find("deadlock: 2 threads wait for what nobody is going to do\n") == 0);
+    CHECK(result.report.find(expected_wait) != std::string::npos);
+    CHECK(result.report.find(expected_barrier) != std::string::npos);
+  }
+}
+
+TEST_CASE("time-outs fire only when nothing else can move, and let the kernel go on", "[MAC-5.3]") {
+  MachineConfig config = small_config(3, 2, 2);
+  config.timeouts_fire = true;
+  std::vector<Awaited> ends;
+  const RunResult result = deadlock(config, &ends);
+  REQUIRE(result.report == "");
+  REQUIRE(ends.size() == 1);
+  CHECK(ends[0].timed_out);
+  CHECK(ends[0].seen == 0);
+  CHECK(result.counters.timeouts == 1);
+  // A wait that somebody will serve never times out.
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    config.seed = seed;
+    std::uint32_t wrong_words = 0;
+    const RunResult served = pass_message(config, false, wrong_words);
+    CHECK(served.ok());
+    CHECK(served.counters.timeouts == 0);
+    CHECK(wrong_words == 0);
+  }
+}
+
+TEST_CASE("endless loops of ordered, weak or shared accesses end with the budget", "[MAC-5.4]") {
+  for (int kind = 0; kind < 3; ++kind) {
+    MachineConfig config = small_config(1, 1, 2);
+    config.step_budget = 2'000'000;
+    Machine machine(config);
+    const Address word = machine.allocate(RankId(0), "word", 4, 4, Fill::kZero);
+    enqueue(machine, 0, "spin", 1, [=](SimOps& ops) {
+      for (;;) {
+        if (kind == 0) ops.atomic_add(relaxed_gpu, Site::kDispatchTicket, word, 0u);
+        if (kind == 1) ops.load(as<std::uint32_t>, weak, Site::kDispatchReadIds, word);
+        if (kind == 2) ops.shared_store(Site::kDispatchShareLast, SharedWord{0}, 1);
+      }
+    });
+    const RunResult result = machine.run();
+    REQUIRE(result.status == RunStatus::kBudgetExhausted);
+    CHECK(result.report.find("the budget is 2000000; last ran rank 0 kernel spin cta 0 thread ") !=
+          std::string::npos);
+  }
+}
+
+TEST_CASE("a run that ends early destroys the locals of every body and stays ended", "[MAC-5.4]") {
+  const auto token = std::make_shared<int>(0);
+  Machine machine(small_config(5, 2, 4));
+  const Address local = machine.allocate(RankId(0), "local", 64, 16, Fill::kPoison);
+  machine.fill(local, 4, std::byte{0});
+  for (std::int32_t r = 0; r < 2; ++r)
+    enqueue(machine, r, "hold", 5, [&, r](SimOps& ops) {
+      const std::shared_ptr<int> held = token;
+      if (r == 0 && ops.cta() == 3)
+        ops.load(as<std::uint32_t>, weak, Site::kCombinePull, local.at(32));
+      if (r == 0)
+        ops.wait_until(as<std::uint32_t>, relaxed_gpu, Site::kCombineWait, local, Await{1, 1});
+      ops.barrier(Site::kCombineWaited);
+    });
+  const RunResult first = machine.run();
+  REQUIRE(first.status == RunStatus::kFault);
+  CHECK(token.use_count() == 1);
+  CHECK(machine.run().report == first.report);
+  CHECK(host_u32(machine, local) == 0);
+  machine.release(local);
+}
+
+// ---- streams -----------------------------------------------------------------------------------
+
+TEST_CASE("a stream runs its kernels and host nodes in order, two streams in any", "[MAC-5.1]") {
+  std::set<std::string> seen;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    Machine machine(small_config(seed, 1, 4));
+    const Address word = machine.allocate(RankId(0), "word", 4, 4, Fill::kZero);
+    const StreamId other = machine.add_stream(RankId(0));
+    std::string log;
+    const auto note = [&](char what) {
+      return [&log, word, what](SimOps& ops) {
+        ops.atomic_add(relaxed_gpu, Site::kDispatchTicket, word, 1u);
+        ops.barrier(Site::kDispatchTokenDone);
+        if (ops.thread() == 0) log += what;
+      };
+    };
+    machine.enqueue(RankId(0), kDefaultStream, Kernel{"a", 2, note('a')});
+    machine.enqueue_host(RankId(0), kDefaultStream, "b", [&] {
+      log += 'b';
+      // From a host node: behind itself, and on a stream that has nothing to do.
+      machine.enqueue(RankId(0), kDefaultStream, Kernel{"d", 1, note('d')});
+    });
+    machine.enqueue(RankId(0), kDefaultStream, Kernel{"c", 2, note('c')});
+    machine.enqueue(RankId(0), other, Kernel{"x", 1, note('x')});
+    REQUIRE(machine.run().ok());
+    std::string own = log;
+    own.erase(std::remove(own.begin(), own.end(), 'x'), own.end());
+    CHECK(own == "aabccd");
+    CHECK(log.size() == 7);
+    seen.insert(log);
+  }
+  CHECK(seen.size() >= 3);
+}
+
+TEST_CASE("what a host node writes ends a wait", "[MAC-5.1][MAC-2.2]") {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    Machine machine(small_config(seed));
+    const Address flag = machine.allocate(RankId(0), "flag", 64, 16, Fill::kZero);
+    enqueue(machine, 0, "wait", 1, [=](SimOps& ops) {
+      ops.wait_until(as<std::uint32_t>, acquire_sys, Site::kCombineWait, flag, Await{0xFF, 2});
+    });
+    machine.enqueue_host(RankId(1), kDefaultStream, "signal",
+                         [&] { machine.fill(flag, 4, std::byte{2}); });
+    CHECK(machine.run().report == "");
+  }
+}
+
+TEST_CASE("a machine that ended well runs what is enqueued next", "[MAC-5.1]") {
+  Machine machine(small_config(1, 1, 4));
+  const Address word = machine.allocate(RankId(0), "word", 4, 4, Fill::kZero);
+  for (std::uint32_t run = 1; run <= 3; ++run) {
+    enqueue(machine, 0, "add", 2,
+            [=](SimOps& ops) { ops.atomic_add(relaxed_gpu, Site::kDispatchTicket, word, 1u); });
+    const RunResult result = machine.run();
+    REQUIRE(result.ok());
+    CHECK(result.counters.ordered_operations == 8);
+    CHECK(host_u32(machine, word) == 8 * run);
+  }
+}
+
+// ---- schedules ---------------------------------------------------------------------------------
+
+RunResult busy_run(std::uint64_t seed) {
+  std::uint32_t wrong_words = 0;
+  return pass_message(small_config(seed, 2, 4), false, wrong_words);
+}
+
+TEST_CASE("one seed is one run, and different seeds are different runs", "[MAC-4.2]") {
+  std::set<std::uint64_t> hashes;
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    const RunResult first = busy_run(seed);
+    const RunResult again = busy_run(seed);
+    CHECK(first.schedule_hash == again.schedule_hash);
+    CHECK(first.counters.ordered_operations == again.counters.ordered_operations);
+    CHECK(first.counters.switches == again.counters.switches);
+    hashes.insert(first.schedule_hash);
+  }
+  CHECK(hashes.size() >= 95);
+}
+
+TEST_CASE("the random numbers are splitmix64 and xoshiro256** on every platform", "[MAC-4.2]") {
+  std::uint64_t state = 1234567;
+  CHECK(splitmix64(state) == 6457827717110365317u);
+  CHECK(splitmix64(state) == 3203168211198807973u);
+  Prng prng(42);
+  const std::uint64_t expected[] = {1546998764402558742u, 6990951692964543102u,
+                                    12544586762248559009u};
+  for (const std::uint64_t value : expected) CHECK(prng.next() == value);
+  for (int i = 0; i < 1000; ++i) CHECK(prng.below(7) < 7);
+}
+
+TEST_CASE("machines in different threads do not disturb each other", "[MAC-4.2]") {
+  const std::uint64_t alone = busy_run(77).schedule_hash;
+  std::array<std::uint64_t, 4> together{};
+  std::vector<std::thread> threads;
+  for (std::uint64_t& hash : together)
+    threads.emplace_back([&hash] {
+      for (int i = 0; i < 20; ++i) hash = busy_run(77).schedule_hash;
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const std::uint64_t hash : together) CHECK(hash == alone);
+}
+
+TEST_CASE("thousands of CTAs are resident at once", "[MAC-5.2]") {
+  constexpr std::uint32_t kCtas = 3000;
+  MachineConfig config = small_config(1, 2, 2);
+  config.stack_bytes = 64 * 1024;
+  Machine machine(config);
+  const Window window = machine.allocate_window("arrived", 64, 16, Fill::kZero);
+  for (std::int32_t r = 0; r < 2; ++r)
+    enqueue(machine, r, "meet", kCtas, [=](SimOps& ops) {
+      // Everybody waits until everybody has arrived, which needs all of them at once.
+      const Address mine = window.of(ops.rank());
+      ops.atomic_add(relaxed_gpu, Site::kDispatchTicket, mine, 1u);
+      ops.wait_until(as<std::uint32_t>, relaxed_gpu, Site::kDispatchWait, mine,
+                     Await{~0u, kCtas * ops.group_size()});
+    });
+  CHECK(machine.run().report == "");
+}
+
+// ---- wrappers ----------------------------------------------------------------------------------
+
+// How a mutant drops one named fence: an Ops that forwards to SimOps.
+template <class Inner>
+struct WithoutFence {
+  Inner& inner;
+  Site dropped;
+  template <Order O, Scope S>
+  void fence(Access<O, S> access, Site site) {
+    if (site != dropped) inner.fence(access, site);
+  }
+};
+
+TEST_CASE("a wrapper may forward to SimOps", "[MAC-2.1]") {
+  Machine machine(small_config(1, 1, 1));
+  enqueue(machine, 0, "wrapped", 1, [](SimOps& ops) {
+    WithoutFence<SimOps> wrapped{ops, Site::kDispatchRelease};
+    wrapped.fence(release_sys, Site::kDispatchRelease);
+    wrapped.fence(acquire_sys, Site::kDispatchAcquire);
+    wrapped.fence(sc_sys, Site::kCombineAcquire);
+  });
+  const RunResult result = machine.run();
+  CHECK(result.ok());
+  CHECK(result.counters.ordered_operations == 2);
+}
+
+}  // namespace
+}  // namespace assay::machine

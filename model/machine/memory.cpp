@@ -1,0 +1,333 @@
+#include "model/machine/memory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+namespace assay::machine {
+
+namespace {
+
+constexpr std::uint64_t kFourGiB = std::uint64_t{1} << 32;
+
+constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// The slice of [first, first + bytes) within one page, page by page.
+template <class F>
+void for_each_page(std::uint64_t first, std::uint64_t bytes, F&& each) {
+  for (std::uint64_t done = 0; done < bytes;) {
+    const std::uint64_t raw = first + done;
+    const std::uint64_t here = std::min(bytes - done, kPageBytes - raw % kPageBytes);
+    each(raw, done, here);
+    done += here;
+  }
+}
+
+void set_written_range(Page& page, std::uint64_t begin, std::uint64_t count) {
+  for (std::uint64_t i = begin; i < begin + count;) {
+    if (i % 8 == 0 && begin + count - i >= 8) {
+      page.written[i / 8] = 0xFF;
+      i += 8;
+    } else {
+      page.written[i / 8] |= static_cast<std::uint8_t>(1u << (i % 8));
+      ++i;
+    }
+  }
+}
+
+// The first byte of the range that was never written, or `count` when there is none.
+std::uint64_t first_unwritten(const Page& page, std::uint64_t begin, std::uint64_t count) {
+  for (std::uint64_t i = begin; i < begin + count;) {
+    if (i % 8 == 0 && begin + count - i >= 8 && page.written[i / 8] == 0xFF) {
+      i += 8;
+    } else {
+      if ((page.written[i / 8] >> (i % 8) & 1) == 0) return i - begin;
+      ++i;
+    }
+  }
+  return count;
+}
+
+}  // namespace
+
+Memory::Memory(std::int32_t num_ranks)
+    : next_base_(kFourGiB), caches_(static_cast<std::size_t>(num_ranks)) {}
+
+Address Memory::add(Allocation allocation, std::uint64_t base) {
+  allocation.first = Address{base + allocation.alignment % kFourGiB};
+  allocations_.push_back(std::move(allocation));
+  const Allocation& added = allocations_.back();
+  next_base_ = round_up(added.first.raw + added.bytes, kFourGiB) + kFourGiB;
+  return added.first;
+}
+
+Address Memory::allocate(RankId rank, const std::string& name, std::uint64_t bytes,
+                         std::uint64_t alignment, Fill fill) {
+  CONTRACT(rank.value() >= 0 && rank.value() < num_ranks(), name, rank, num_ranks());
+  CONTRACT(alignment != 0 && (alignment & (alignment - 1)) == 0, name, alignment);
+  return add({name, {}, bytes, alignment, rank, false, false, fill}, next_base_);
+}
+
+Window Memory::allocate_window(const std::string& name, std::uint64_t bytes_per_rank,
+                               std::uint64_t alignment, Fill fill) {
+  CONTRACT(alignment != 0 && (alignment & (alignment - 1)) == 0, name, alignment);
+  // A multiple of 4 GiB, as NCCL lays windows out; rank distances then do not survive 32 bits.
+  const std::uint64_t stride = round_up(alignment % kFourGiB + bytes_per_rank, kFourGiB) + kFourGiB;
+  const std::uint64_t base = next_base_;
+  Window window{{}, stride};
+  for (std::int32_t r = 0; r < num_ranks(); ++r) {
+    const Address first = add({name, {}, bytes_per_rank, alignment, RankId(r), true, false, fill},
+                              base + static_cast<std::uint64_t>(r) * stride);
+    if (r == 0) window.first = first;
+  }
+  return window;
+}
+
+void Memory::release(Address first) {
+  Allocation& allocation = allocations_[index_before(first.raw)];
+  CONTRACT(allocation.first == first && !allocation.is_window, "not an allocation's first address",
+           allocation.name);
+  release_one(allocation);
+}
+
+void Memory::release(Window window) {
+  for (std::int32_t r = 0; r < num_ranks(); ++r) {
+    Allocation& allocation = allocations_[index_before(window.of(RankId(r)).raw)];
+    CONTRACT(allocation.first == window.of(RankId(r)) && allocation.is_window,
+             "not a window of this machine", allocation.name);
+    release_one(allocation);
+  }
+}
+
+void Memory::release_one(Allocation& allocation) {
+  CONTRACT(!allocation.released, "released twice", allocation.name);
+  allocation.released = true;
+  const std::uint64_t first_page = allocation.first.raw / kPageBytes;
+  const std::uint64_t end_page = (allocation.first.raw + allocation.bytes) / kPageBytes + 1;
+  const auto drop = [&](auto page) {
+    CONTRACT(page->second->watchers == 0, "released while a thread waits in it", allocation.name);
+    forget_in_all_caches(page->first * kPageBytes);
+    free_pages_.push_back(std::move(page->second));
+    return pages_.erase(page);
+  };
+  // Whichever is fewer: the pages of the allocation or all pages that exist.
+  if (end_page - first_page < pages_.size()) {
+    for (std::uint64_t number = first_page; number < end_page; ++number)
+      if (auto page = pages_.find(number); page != pages_.end()) drop(page);
+  } else {
+    for (auto page = pages_.begin(); page != pages_.end();)
+      page = page->first >= first_page && page->first < end_page ? drop(page) : std::next(page);
+  }
+}
+
+Page* Memory::page_of(const Allocation& allocation, std::uint64_t raw) {
+  std::unique_ptr<Page>& page = pages_[raw / kPageBytes];
+  if (page == nullptr) {
+    if (free_pages_.empty()) {
+      page = std::make_unique<Page>();
+    } else {
+      page = std::move(free_pages_.back());
+      free_pages_.pop_back();
+    }
+    const bool zero = allocation.fill == Fill::kZero;
+    page->data.fill(zero ? std::byte{0} : kPoisonByte);
+    page->written.fill(zero ? 0xFF : 0x00);
+    page->watchers = 0;
+  }
+  return page.get();
+}
+
+std::size_t Memory::index_before(std::uint64_t raw) const {
+  const auto after = std::upper_bound(
+      allocations_.begin(), allocations_.end(), raw,
+      [](std::uint64_t value, const Allocation& a) { return value < a.first.raw; });
+  CONTRACT(after != allocations_.begin(), "no allocation at or below this address", raw);
+  return static_cast<std::size_t>(after - allocations_.begin()) - 1;
+}
+
+const Allocation* Memory::allocation_before(std::uint64_t raw) const {
+  if (allocations_.empty() || raw < allocations_.front().first.raw) return nullptr;
+  return &allocations_[index_before(raw)];
+}
+
+Memory::Located Memory::locate(RankId rank, Address address, std::uint32_t bytes) {
+  const Allocation* allocation = allocation_before(address.raw);
+  Located located{Trouble::kNone, nullptr, allocation};
+  if (allocation == nullptr || allocation->released || !allocation->contains(address.raw) ||
+      address.raw - allocation->first.raw + bytes > allocation->bytes) {
+    located.trouble = Trouble::kOutOfBounds;
+  } else if (!allocation->is_window && allocation->rank != rank) {
+    located.trouble = Trouble::kForeign;
+  } else if (address.raw % bytes != 0) {
+    located.trouble = Trouble::kMisaligned;
+  } else {
+    located.page = page_of(*allocation, address.raw);
+  }
+  return located;
+}
+
+void Memory::cache(RankId rank, Address address, const Located& located) {
+  const std::uint64_t page_begin = address.raw / kPageBytes * kPageBytes;
+  const Allocation& allocation = *located.allocation;
+  PageCache::Entry& entry = cache_of(rank).entry_of(address.raw);
+  entry.begin = std::max(page_begin, allocation.first.raw);
+  entry.loadable = static_cast<std::uint32_t>(
+      std::min(page_begin + kPageBytes, allocation.first.raw + allocation.bytes) - entry.begin);
+  entry.storable = located.page->watchers == 0 ? entry.loadable : 0;
+  entry.page = located.page;
+}
+
+void Memory::forget_in_all_caches(std::uint64_t raw) {
+  for (PageCache& cache : caches_) cache.forget(raw);
+}
+
+void Memory::add_watcher(Address address) {
+  const auto page = pages_.find(address.raw / kPageBytes);
+  CONTRACT(page != pages_.end(), "a wait has read its word before it waits", address.raw);
+  ++page->second->watchers;
+  forget_in_all_caches(address.raw);
+}
+
+void Memory::remove_watcher(Address address) {
+  const auto page = pages_.find(address.raw / kPageBytes);
+  CONTRACT(page != pages_.end() && page->second->watchers > 0, address.raw);
+  if (--page->second->watchers == 0) forget_in_all_caches(address.raw);
+}
+
+const Allocation& Memory::checked_range(const char* what, Address first,
+                                        std::uint64_t bytes) const {
+  const Allocation* allocation = allocation_before(first.raw);
+  CONTRACT(allocation != nullptr && !allocation->released &&
+               first.raw - allocation->first.raw <= allocation->bytes &&
+               bytes <= allocation->bytes - (first.raw - allocation->first.raw),
+           what, describe(first), bytes);
+  return *allocation;
+}
+
+void Memory::write(Address to, std::span<const std::byte> bytes) {
+  const Allocation& allocation = checked_range("host write", to, bytes.size());
+  for_each_page(to.raw, bytes.size(), [&](std::uint64_t raw, std::uint64_t done, std::uint64_t n) {
+    Page& page = *page_of(allocation, raw);
+    std::memcpy(page.data.data() + raw % kPageBytes, bytes.data() + done, n);
+    set_written_range(page, raw % kPageBytes, n);
+  });
+}
+
+void Memory::fill(Address to, std::uint64_t bytes, std::byte value) {
+  const Allocation& allocation = checked_range("host fill", to, bytes);
+  for_each_page(to.raw, bytes, [&](std::uint64_t raw, std::uint64_t, std::uint64_t n) {
+    Page& page = *page_of(allocation, raw);
+    std::memset(page.data.data() + raw % kPageBytes, static_cast<int>(value), n);
+    set_written_range(page, raw % kPageBytes, n);
+  });
+}
+
+Status Memory::read(Address from, std::span<std::byte> bytes) {
+  const Allocation& allocation = checked_range("host read", from, bytes.size());
+  std::uint64_t missing = bytes.size();
+  for_each_page(from.raw, bytes.size(),
+                [&](std::uint64_t raw, std::uint64_t done, std::uint64_t n) {
+                  const Page& page = *page_of(allocation, raw);
+                  std::memcpy(bytes.data() + done, page.data.data() + raw % kPageBytes, n);
+                  const std::uint64_t hole = first_unwritten(page, raw % kPageBytes, n);
+                  if (hole < n && missing == bytes.size()) missing = done + hole;
+                });
+  if (missing == bytes.size()) return Done{};
+  return bad_input(fmt::format("the host reads {} bytes at {}, but nobody has written {}",
+                               bytes.size(), describe(from), describe(from.at(missing))));
+}
+
+bool Memory::peek(Address from, std::span<std::byte> bytes) {
+  const Allocation& allocation = checked_range("host peek", from, bytes.size());
+  bool complete = true;
+  for_each_page(from.raw, bytes.size(),
+                [&](std::uint64_t raw, std::uint64_t done, std::uint64_t n) {
+                  const auto found = pages_.find(raw / kPageBytes);
+                  if (found == pages_.end()) {
+                    const bool zero = allocation.fill == Fill::kZero;
+                    std::memset(bytes.data() + done, zero ? 0 : static_cast<int>(kPoisonByte), n);
+                    complete = complete && zero;
+                    return;
+                  }
+                  const Page& page = *found->second;
+                  std::memcpy(bytes.data() + done, page.data.data() + raw % kPageBytes, n);
+                  complete = complete && first_unwritten(page, raw % kPageBytes, n) == n;
+                });
+  return complete;
+}
+
+void Memory::forget(Address from, std::uint64_t bytes) {
+  checked_range("host forget", from, bytes);
+  for_each_page(from.raw, bytes, [&](std::uint64_t raw, std::uint64_t, std::uint64_t n) {
+    const auto found = pages_.find(raw / kPageBytes);
+    if (found == pages_.end()) return;
+    Page& page = *found->second;
+    const std::uint64_t begin = raw % kPageBytes;
+    std::memset(page.data.data() + begin, static_cast<int>(kPoisonByte), n);
+    for (std::uint64_t i = begin; i < begin + n;) {
+      if (i % 8 == 0 && i + 8 <= begin + n) {
+        page.written[i / 8] = 0;
+        i += 8;
+      } else {
+        page.written[i / 8] &= static_cast<std::uint8_t>(~(1u << (i % 8)));
+        ++i;
+      }
+    }
+  });
+}
+
+std::uint64_t Memory::count_written(Address from, std::uint64_t bytes) {
+  const Allocation& allocation = checked_range("host count", from, bytes);
+  std::uint64_t count = 0;
+  for_each_page(from.raw, bytes, [&](std::uint64_t raw, std::uint64_t, std::uint64_t n) {
+    const auto found = pages_.find(raw / kPageBytes);
+    if (found == pages_.end()) {
+      if (allocation.fill == Fill::kZero) count += n;
+      return;
+    }
+    const auto& written = found->second->written;
+    std::uint64_t i = raw % kPageBytes;
+    const std::uint64_t end = i + n;
+    for (; i < end && i % 8 != 0; ++i) count += written[i / 8] >> (i % 8) & 1u;
+    for (; i + 8 <= end; i += 8) count += static_cast<std::uint64_t>(std::popcount(written[i / 8]));
+    for (; i < end; ++i) count += written[i / 8] >> (i % 8) & 1u;
+  });
+  return count;
+}
+
+std::string Memory::describe(Address address) const {
+  const Allocation* allocation = allocation_before(address.raw);
+  if (allocation == nullptr)
+    return fmt::format("{:#x}, which is below every allocation", address.raw);
+  return fmt::format("'{}'{} of rank {} + {} (of {} bytes)", allocation->name,
+                     allocation->released ? ", released," : "", allocation->rank.value(),
+                     address.raw - allocation->first.raw, allocation->bytes);
+}
+
+std::string Memory::describe_miss(Address address, std::uint64_t bytes) const {
+  const Allocation* before = allocation_before(address.raw);
+  const Allocation* after = before == nullptr
+                                ? (allocations_.empty() ? nullptr : &allocations_.front())
+                            : before == &allocations_.back() ? nullptr
+                                                             : before + 1;
+  if (before == nullptr && after == nullptr) return "there is no allocation at all";
+  if (before != nullptr && before->released && before->contains(address.raw))
+    return "it is in " + describe(address);
+  const auto size_of = [](const Allocation& a) {
+    return fmt::format("'{}' of rank {} ({} bytes)", a.name, a.rank.value(), a.bytes);
+  };
+  if (before != nullptr && before->contains(address.raw))
+    return fmt::format("it ends {} bytes beyond {}",
+                       address.raw + bytes - (before->first.raw + before->bytes), size_of(*before));
+  const std::uint64_t behind =
+      before == nullptr ? ~std::uint64_t{0} : address.raw - (before->first.raw + before->bytes);
+  const std::uint64_t ahead = after == nullptr ? ~std::uint64_t{0} : after->first.raw - address.raw;
+  if (behind <= ahead)
+    return fmt::format("it starts {} bytes behind the end of {}", behind, size_of(*before));
+  return fmt::format("it starts {} bytes before {}", ahead, size_of(*after));
+}
+
+}  // namespace assay::machine

@@ -1,0 +1,30 @@
+// Where a verb's document goes. Decides that an output which cannot be written is refused before the
+// work starts, and that a file is either the old one or the whole new one (SPEC COR-2.1).
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "model/core/expected.hpp"
+#include "tools/cli/document.hpp"
+
+namespace assay::tools {
+
+// Error if write_file(path) would fail now: no such directory, not allowed, not a regular file.
+// Leaves nothing behind.
+Status check_writable(const std::string& path);
+
+// One document, to where `json` says: nothing means text on standard output, "-" means JSON there,
+// a name means text there and JSON in that file.
+class Output {
+ public:
+  // To be called before the work.
+  static Expected<Output> open(const std::optional<std::string>& json);
+  Status write(const Document& document) const;
+
+ private:
+  explicit Output(std::optional<std::string> json) : json_(std::move(json)) {}
+  std::optional<std::string> json_;
+};
+
+}  // namespace assay::tools

@@ -1,0 +1,26 @@
+// The one-sided bodies instantiated for the simulated machine, as a table of functions. The table of
+// our own kernels is own_sim_kernels(); every mutant (verify/mutants) brings a table in which some
+// entries come from a changed copy of the bodies. Decides nothing about what a body does.
+#pragma once
+
+#include "cuda/kernels/one_sided/params.hpp"
+#include "model/machine/machine.hpp"
+
+namespace assay::verify {
+
+struct SimKernels {
+  using Dispatch = void (*)(machine::SimOps&, const one_sided::DispatchParams&);
+  using Sanitize = void (*)(machine::SimOps&, const one_sided::SanitizeParams&);
+  using Stage = void (*)(machine::SimOps&, const one_sided::StageParams&);
+  using Combine = void (*)(machine::SimOps&, const one_sided::CombineParams&);
+
+  // Each returns null for what the build does not instantiate.
+  Dispatch (*dispatch)(int top_k);
+  Sanitize sanitize;
+  Stage (*stage)(one_sided::RowFormat rows);
+  Combine (*combine)(one_sided::Sum sum, one_sided::RowFormat rows, int top_k);
+};
+
+const SimKernels& own_sim_kernels();
+
+}  // namespace assay::verify

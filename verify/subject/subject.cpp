@@ -1,0 +1,133 @@
+#include "verify/subject/subject.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "model/core/text.hpp"
+
+namespace assay::verify {
+
+namespace {
+
+// dlerror is the only source of the reason and is cleared by reading it.
+std::string loader_words() {
+  const char* words = ::dlerror();
+  return words == nullptr ? "no reason given" : words;
+}
+
+std::string text_of(const assay_message& message) {
+  std::size_t length = 0;
+  while (length < sizeof message.text && message.text[length] != '\0') ++length;
+  return std::string(message.text, length);
+}
+
+Group::Result result_of(int code, const assay_message& message, std::string_view function) {
+  switch (code) {
+    case ASSAY_OK: return {};
+    case ASSAY_UNSUPPORTED: {
+      std::string text = text_of(message);
+      if (text.empty()) text = "the subject gave no reason";
+      return {Group::State::kUnsupported, std::move(text)};
+    }
+    case ASSAY_FAILED: {
+      std::string text = text_of(message);
+      if (text.empty()) text = fmt::format("{} failed and left no message", function);
+      return {Group::State::kFailed, std::move(text)};
+    }
+    default:
+      return {Group::State::kFailed,
+              fmt::format("{} returned {}; allowed are 0 (ok), 1 (failed) and 2 (unsupported){}{}",
+                          function, code, text_of(message).empty() ? "" : ": ", text_of(message))};
+  }
+}
+
+}  // namespace
+
+Expected<Subject> Subject::wrap(const assay_subject* table, std::string spec) {
+  if (table == nullptr) return bad_input(fmt::format("subject {} has no table", in_quotes(spec)));
+  if (table->abi_version != ASSAY_SUBJECT_ABI_VERSION) {
+    return bad_input(fmt::format("subject {} has ABI version {}; this build speaks version {}",
+                                 in_quotes(spec), table->abi_version, ASSAY_SUBJECT_ABI_VERSION));
+  }
+  if (table->struct_size < sizeof(assay_subject)) {
+    return bad_input(
+        fmt::format("subject {} has a table of {} bytes; version {} needs at least {}",
+                    in_quotes(spec), table->struct_size, ASSAY_SUBJECT_ABI_VERSION,
+                    sizeof(assay_subject)));
+  }
+  const std::pair<const char*, bool> members[] = {{"name", table->name != nullptr},
+                                                  {"create", table->create != nullptr},
+                                                  {"run", table->run != nullptr},
+                                                  {"destroy", table->destroy != nullptr}};
+  for (const auto& [member, present] : members) {
+    if (!present)
+      return bad_input(fmt::format("subject {} leaves {} null", in_quotes(spec), member));
+  }
+  Subject subject;
+  subject.table_ = table;
+  subject.spec_ = std::move(spec);
+  return subject;
+}
+
+Expected<Subject> Subject::plugin(const std::string& file) {
+  if (file.empty()) return bad_input("plugin: names no file; write plugin:FILE");
+  // A name without a slash is what people type; dlopen would search the system's paths for it.
+  const std::string path = file.find('/') == std::string::npos ? "./" + file : file;
+  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr)
+    return bad_input(fmt::format("plugin {} does not load: {}", in_quotes(file), loader_words()));
+  const std::shared_ptr<void> owner(library, [](void* handle) { ::dlclose(handle); });
+  void* symbol = ::dlsym(library, ASSAY_SUBJECT_ENTRY_NAME);
+  if (symbol == nullptr) {
+    return bad_input(fmt::format("plugin {} does not export {} (see verify/subject/subject.h)",
+                                 in_quotes(file), ASSAY_SUBJECT_ENTRY_NAME));
+  }
+  const auto entry = reinterpret_cast<assay_subject_entry>(symbol);
+  ASSAY_TRY(Subject subject, wrap(entry(), "plugin:" + file));
+  subject.library_ = owner;
+  return subject;
+}
+
+Group::Group(Group&& other) noexcept
+    : subject_(std::move(other.subject_)), group_(std::exchange(other.group_, nullptr)) {}
+
+Group& Group::operator=(Group&& other) noexcept {
+  if (this != &other) {
+    destroy();
+    subject_ = std::move(other.subject_);
+    group_ = std::exchange(other.group_, nullptr);
+  }
+  return *this;
+}
+
+Group::~Group() { destroy(); }
+
+void Group::destroy() {
+  if (group_ != nullptr) subject_->table().destroy(std::exchange(group_, nullptr));
+}
+
+Group::Result Group::create(const Subject& subject, const assay_group_config& config) {
+  destroy();
+  assay_message message{};
+  void* group = nullptr;
+  const Result result = result_of(subject.table().create(&config, &group, &message), message,
+                                  "create");
+  if (result.state != State::kOk) return result;
+  if (group == nullptr) return {State::kFailed, "create returned ok and no group"};
+  subject_ = subject;
+  group_ = group;
+  return result;
+}
+
+Group::Result Group::run(const assay_round* rounds, std::int32_t num_rounds,
+                         assay_experts experts, void* context) {
+  CONTRACT(group_ != nullptr);
+  assay_message message{};
+  return result_of(
+      subject_->table().run(group_, rounds, num_rounds, experts, context, &message), message,
+      "run");
+}
+
+}  // namespace assay::verify
