@@ -1,5 +1,5 @@
-// The assay command: the table of verbs, and main, which turns what a verb answers into an exit code
-// and every failure into one sentence on standard error. Nothing is computed here.
+// The assay command: the table of verbs, and main, which turns what a verb answers into an exit
+// code and every failure into one sentence on standard error. Nothing is computed here.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -112,11 +112,11 @@ Status check_verb(const CLI::App& root) {
     for (const CLI::App* next : place->get_subcommands(nullptr))
       allowed += fmt::format("{}{}", allowed.empty() ? "" : ", ", next->get_name());
     if (const auto extras = place->remaining(); !extras.empty())
-      return bad_input(fmt::format("{} is no verb of {}; allowed are {}",
-                                   in_quotes(extras.front()), full_name(*place), allowed));
+      return bad_input(fmt::format("{} is no verb of {}; allowed are {}", in_quotes(extras.front()),
+                                   full_name(*place), allowed));
     if (place->get_subcommands().empty())
-      return bad_input(fmt::format("no verb of {} given; allowed are {}", full_name(*place),
-                                   allowed));
+      return bad_input(
+          fmt::format("no verb of {} given; allowed are {}", full_name(*place), allowed));
     place = place->get_subcommands().front();
   }
   return Done{};
@@ -134,7 +134,7 @@ int main(int argc, char** argv) {
                               "this machine has not enough memory for the request; a smaller "
                               "--case, --ep or --jobs needs less");
   } catch (const std::exception& error) {
-    return assay::tools::fail(ExitCode::kOurBug,
-                              fmt::format("a bug of assay: unexpected exception: {}", error.what()));
+    return assay::tools::fail(
+        ExitCode::kOurBug, fmt::format("a bug of assay: unexpected exception: {}", error.what()));
   }
 }

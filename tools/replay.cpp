@@ -1,5 +1,5 @@
-// assay replay: captured routing through a subject and the model, at any number of ranks. Prints the
-// verdict of every byte, and what the routing is like.
+// assay replay: captured routing through a subject and the model, at any number of ranks. Prints
+// the verdict of every byte, and what the routing is like.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -107,9 +107,8 @@ verify::Report make_report(const ReplayArguments& from, const traces::Rounds& ro
     report.mismatches.push_back(mismatch.mismatch);
   report.mismatching_rounds = result.mismatching_rounds;
   report.coverage = result.coverage;
-  report.provenance = verify::oracle_provenance();
-  for (auto& line : verify::group_provenance(subject, rounds.group()))
-    report.provenance.push_back(std::move(line));
+  report.provenance = verify::group_provenance(subject, rounds.group());
+  for (auto& line : verify::oracle_provenance()) report.provenance.push_back(std::move(line));
   report.repro = repro_of(from, result);
   if (!result.mismatches.empty()) {
     report.verdict = verify::Verdict::kMismatch;
@@ -156,8 +155,8 @@ void describe_bytes(Document& document, const traces::Rounds& rounds,
   bytes.field("combine", statistics.rows * combine_row,
               bytes_remark(statistics.rows * combine_row));
 
-  Table ranks{{"rank", "tokens", "rows_sent", "rows_received", "bytes_dispatched",
-               "bytes_received", "bytes_combined"},
+  Table ranks{{"rank", "tokens", "rows_sent", "rows_received", "bytes_dispatched", "bytes_received",
+               "bytes_combined"},
               {}};
   Table pairs{{"source"}, {}};
   const std::int32_t ep = statistics.ep_size;
@@ -165,9 +164,8 @@ void describe_bytes(Document& document, const traces::Rounds& rounds,
     const std::int64_t sent = statistics.rows_sent(rank);
     const std::int64_t received = statistics.rows_received(rank);
     ranks.rows.push_back({std::int64_t{rank},
-                          statistics.tokens_by_rank[static_cast<std::size_t>(rank)], sent,
-                          received, sent * dispatch_row, received * dispatch_row,
-                          sent * combine_row});
+                          statistics.tokens_by_rank[static_cast<std::size_t>(rank)], sent, received,
+                          sent * dispatch_row, received * dispatch_row, sent * combine_row});
     pairs.columns.push_back(fmt::format("to_{}", rank));
     std::vector<Value> row = {std::int64_t{rank}};
     for (std::int32_t dst = 0; dst < ep; ++dst) {
@@ -185,8 +183,8 @@ void describe_experts(Document& document, const traces::Rounds& rounds,
                       const traces::Statistics& statistics) {
   Table layers{{"layer", "max_over_mean", "busiest_expert", "picks"}, {}};
   for (std::int32_t layer = 0; layer < statistics.num_layers; ++layer) {
-    const auto first = statistics.picks_by_expert.begin() +
-                       std::int64_t{layer} * statistics.num_experts;
+    const auto first =
+        statistics.picks_by_expert.begin() + std::int64_t{layer} * statistics.num_experts;
     const auto busiest = std::max_element(first, first + statistics.num_experts);
     layers.rows.push_back({std::int64_t{rounds.layer_number(layer)},
                            statistics.layer_imbalance(layer), std::int64_t{busiest - first},
@@ -216,13 +214,12 @@ Document describe(const traces::Rounds& rounds, const verify::Report& report,
   document.field("empty_pairs", statistics.empty_pair_fraction(),
                  percent_remark(statistics.empty_pair_fraction()) +
                      " of (round, source, destination) carry no token");
-  document.field("empty_ranks", statistics.empty_rank_fraction(),
-                 percent_remark(statistics.empty_rank_fraction()) +
-                     " of (round, rank) receive nothing");
+  document.field(
+      "empty_ranks", statistics.empty_rank_fraction(),
+      percent_remark(statistics.empty_rank_fraction()) + " of (round, rank) receive nothing");
   document.field("ranks_per_token", statistics.ranks_per_token());
   document.field("recipe", std::string(moe::recipe_name(rounds.setup().recipe)));
-  document.field("placement",
-                 std::string(traces::token_placement_name(rounds.setup().placement)));
+  document.field("placement", std::string(traces::token_placement_name(rounds.setup().placement)));
   document.field("hidden", std::int64_t{rounds.group().hidden_size});
   describe_balance(document, statistics);
   describe_bytes(document, rounds, statistics);

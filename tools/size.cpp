@@ -3,7 +3,9 @@
 // workspace of our own kernels.
 #include <fmt/format.h>
 
+#include "cuda/kernels/one_sided/workspace_layout.hpp"
 #include "model/core/case_text.hpp"
+#include "model/core/text.hpp"
 #include "model/moe/buffer_sizes.hpp"
 #include "tools/cli/arguments.hpp"
 #include "tools/cli/document.hpp"
@@ -59,9 +61,39 @@ void describe_rank(Document& document, const moe::BufferSizes& sizes) {
             "top_k x tokens x hidden, one copy per pick");
   add_bytes(traffic, "one_sided_max", sizes.all_to_all_hidden,
             "min(top_k, ep) x tokens x hidden, one copy per rank at most");
-  const double ratio = static_cast<double>(sizes.all_gather_hidden) /
-                       static_cast<double>(sizes.all_to_all_hidden);
+  const double ratio =
+      static_cast<double>(sizes.all_gather_hidden) / static_cast<double>(sizes.all_to_all_hidden);
   traffic.field("all_gather_over_one_sided", ratio, "times the bytes");
+}
+
+// The byte map of the window that every rank shares with its peers, gaps included, so that the rows
+// add up to its size.
+Status describe_workspace(Document& document, const MoeCase& c, const moe::BufferSizes& sizes) {
+  one_sided::GroupCapacity capacity;
+  capacity.ep_size = c.ep;
+  capacity.top_k = c.top_k;
+  capacity.max_tokens_per_rank = c.max_tokens;
+  capacity.payload_bytes_total = sizes.dispatch_per_target;
+  capacity.row_bytes = sizes.combine_per_row;
+  ASSAY_TRY(const one_sided::Workspace workspace, one_sided::Workspace::make(capacity));
+  const Layout& layout = workspace.layout();
+  Table map{{"region", "offset", "bytes", "element", "axes", "meaning"}, {}};
+  std::uint64_t end = 0;
+  const auto pad_to = [&](std::uint64_t offset) {
+    if (offset > end)
+      map.rows.push_back({"(padding)", end, offset - end, std::uint64_t{1}, "", ""});
+  };
+  for (const Layout::Placed& region : layout.regions()) {
+    pad_to(region.offset_bytes);
+    map.rows.push_back({region.name, region.offset_bytes, region.bytes, region.element_bytes,
+                        fmt::format("[{}]", joined(region.axes)), region.meaning});
+    end = region.end_bytes();
+  }
+  pad_to(layout.total_bytes());
+  const auto total = static_cast<std::int64_t>(workspace.window_bytes());
+  document.field("workspace", total, bytes_remark(total) + " per rank, of our own kernels");
+  document.table("workspace_map", std::move(map));
+  return Done{};
 }
 
 Expected<ExitCode> print_sizes(const OptionalText& case_text, const OptionalText& recipe_text,
@@ -82,6 +114,7 @@ Expected<ExitCode> print_sizes(const OptionalText& case_text, const OptionalText
   document.field("recipe", std::string(moe::recipe_name(recipe)));
   describe_token(document, sizes);
   describe_rank(document, sizes);
+  ASSAY_CHECK(describe_workspace(document, c, sizes));
   ASSAY_CHECK(output.write(document));
   return ExitCode::kConforms;
 }

@@ -1,5 +1,5 @@
-// assay verify: the suites of conformance tests on a subject. Prints a line per suite, and the whole
-// report of the first one that does not conform.
+// assay verify: the suites of conformance tests on a subject. Prints a line per suite, and the
+// whole report of the first one that does not conform.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -59,7 +59,7 @@ Expected<verify::SuiteOptions> parse_options(const VerifyArguments& from) {
   if (from.profile) {
     ASSAY_TRY(options.profile, moe::find_combine_profile(*from.profile));
   }
-  options.options = from.options.value_or("");
+  options.subject_options = from.options.value_or("");
   options.allow_vacuous = from.allow_vacuous;
   return options;
 }
@@ -75,10 +75,14 @@ Expected<std::vector<std::string_view>> wanted_suites(const OptionalText& name) 
 // Mismatch is worse than mistrust, mistrust worse than what a subject does not support.
 int badness(verify::Verdict verdict) {
   switch (verdict) {
-    case verify::Verdict::kConforms: return 0;
-    case verify::Verdict::kUnsupported: return 1;
-    case verify::Verdict::kMistrusted: return 2;
-    case verify::Verdict::kMismatch: return 3;
+    case verify::Verdict::kConforms:
+      return 0;
+    case verify::Verdict::kUnsupported:
+      return 1;
+    case verify::Verdict::kMistrusted:
+      return 2;
+    case verify::Verdict::kMismatch:
+      return 3;
   }
   return 3;
 }
@@ -95,24 +99,25 @@ Expected<ExitCode> run_verify(const VerifyArguments& from) {
     Progress progress("suites", static_cast<std::int64_t>(names.size()));
     for (const std::string_view name : names) {
       ASSAY_TRY(verify::SuiteResult result, verify::run_suite(name, subject, options));
-      table.rows.push_back({std::string(name), std::string(verdict_name(result.verdict)),
+      table.rows.push_back({std::string(name), std::string(verdict_name(result.report.verdict)),
                             result.cases, result.skipped, result.report.coverage.rounds,
                             result.report.coverage.rows, result.report.mismatching_rounds});
-      if (!worst || badness(result.verdict) > badness(worst->verdict)) worst = std::move(result);
+      if (!worst || badness(result.report.verdict) > badness(worst->report.verdict))
+        worst = std::move(result);
       progress.advance();
     }
   }
   CONTRACT(worst.has_value(), "there is no suite");
   Document document;
   if (names.size() > 1) {
-    document.field("verdict", std::string(verdict_name(worst->verdict)));
+    document.field("verdict", std::string(verdict_name(worst->report.verdict)));
     document.table("suites", std::move(table));
   }
-  const bool conforms = worst->verdict == verify::Verdict::kConforms;
+  const bool conforms = worst->report.verdict == verify::Verdict::kConforms;
   if (names.size() == 1 || !conforms)
     document.rendered("report", verify::to_text(worst->report), verify::to_json(worst->report));
   ASSAY_CHECK(output.write(document));
-  return static_cast<ExitCode>(verify::exit_code(worst->verdict));
+  return static_cast<ExitCode>(verify::exit_code(worst->report.verdict));
 }
 
 std::string suite_names() {
@@ -126,10 +131,11 @@ std::string suite_names() {
 Action declare_verify(Arguments& arguments) {
   const VerifyArguments from{
       arguments.option("--suite", "NAME", "only one of " + suite_names()),
-      arguments.option("--case", "LINE",
-                       fmt::format("only this case; missing keys are from \"{}\"",
-                                   print(default_case()))),
-      arguments.option("--recipe", "NAME", "bf16, fp8_block128, mxfp8 or nvfp4 (default: the suite's)"),
+      arguments.option(
+          "--case", "LINE",
+          fmt::format("only this case; missing keys are from \"{}\"", print(default_case()))),
+      arguments.option("--recipe", "NAME",
+                       "bf16, fp8_block128, mxfp8 or nvfp4 (default: the suite's)"),
       arguments.option("--profile", "NAME", "arithmetic of combine; see assay profiles"),
       arguments.option("--subject", "WHAT", "sim (default), cuda or plugin:FILE"),
       arguments.option("--options", "LINE", "key=value options that the subject takes"),

@@ -1,6 +1,6 @@
-// Number formats as bit patterns. A value of one of these types is its bits: there is no operator +,
-// so arithmetic that reaches an output cannot happen by accident. What the bits mean and how they
-// round is decided in model/numerics; nothing here decides a value.
+// Number formats as bit patterns. A value of one of these types is its bits: there is no operator
+// +, so arithmetic that reaches an output cannot happen by accident. What the bits mean and how
+// they round is decided in model/numerics; nothing here decides a value.
 #pragma once
 
 #include <cstdint>

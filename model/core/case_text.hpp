@@ -27,9 +27,10 @@ struct MoeCase {
   friend bool operator==(const MoeCase&, const MoeCase&) = default;
 };
 
-// Parses a line of key=value fields in any order. A missing key takes its value from `defaults`,
-// whose `tokens` may have one entry for all ranks. Errors: unknown or repeated keys, values that
-// are no numbers or out of their limits, tokens whose count is neither 1 nor ep; check_case()'s.
+// Parses a line of key=value fields in any order (SPEC COR-3.1). A missing key takes its value from
+// `defaults`, whose `tokens` may have one entry for all ranks. Errors: unknown or repeated keys,
+// values that are no numbers or out of their limits, tokens whose count is neither 1 nor ep;
+// check_case()'s.
 Expected<MoeCase> parse_moe_case(std::string_view text, const MoeCase& defaults);
 
 // All keys in the order of moe_keys(); `tokens` as one number where all ranks have the same. For

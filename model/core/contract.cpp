@@ -1,3 +1,4 @@
+// How a broken contract ends the process. See contract.hpp (SPEC COR-1.2).
 #include "model/core/contract.hpp"
 
 #include <cstdio>

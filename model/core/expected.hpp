@@ -1,7 +1,7 @@
-// Channel 1 of three for things that go wrong: mistakes of the caller and bad files. A function that
-// can meet one returns Expected<T>; the Error carries a whole sentence with the offending value and
-// what is allowed. (Channel 2, our own mistakes: contract.hpp. Channel 3, a wrong kernel: a Mismatch
-// in verify/compare, which is a value and not an error.)
+// Channel 1 of three for things that go wrong: mistakes of the caller and bad files. A function
+// that can meet one returns Expected<T>; the Error carries a whole sentence with the offending
+// value and what is allowed. (Channel 2, our own mistakes: contract.hpp. Channel 3, a wrong kernel:
+// a Mismatch in verify/compare, which is a value and not an error.)
 #pragma once
 
 #include <string>

@@ -24,9 +24,9 @@
 
 namespace assay {
 
-// What a kernel needs to know of a region: where it begins and how far apart its elements are.
-// Plain data, so it can be a kernel parameter. Indices are not checked here: a wrong kernel must be
-// able to compute a wrong address, which is then found as a mismatch.
+// What a kernel needs to know of a region (SPEC COR-4.3): where it begins and how far apart its
+// elements are. Plain data, so it can be a kernel parameter. Indices are not checked here: a wrong
+// kernel must be able to compute a wrong address, which is then found as a mismatch.
 template <std::size_t kAxes>
 struct RegionPlan {
   std::uint64_t offset_bytes = 0;
@@ -79,9 +79,9 @@ class Layout {
     std::uint64_t end_bytes() const { return offset_bytes + bytes; }
   };
 
-  // Places the regions in the order given, each at the next multiple of its alignment. Errors: a
-  // name or axis that appears twice, an axis that is not declared, an element of no bytes, an
-  // alignment that is no power of two, sizes that do not fit 64 bits.
+  // Places the regions in the order given, each at the next multiple of its alignment (SPEC
+  // COR-4.1, COR-4.2). Errors: a name or axis that appears twice, an axis that is not declared, an
+  // element of no bytes, an alignment that is no power of two, sizes that do not fit 64 bits.
   static Expected<Layout> declare(std::string name, std::vector<Extent> axes,
                                   std::vector<Region> regions);
 
@@ -113,7 +113,7 @@ class Layout {
   // ranks that exchange it know whether they mean the same bytes.
   std::uint32_t digest() const { return digest_; }
 
-  // The byte map, padding included, as a Markdown table or as aligned columns.
+  // The byte map, padding included (SPEC COR-4.5), as a Markdown table or as aligned columns.
   std::string markdown() const;
   std::string text() const;
 

@@ -1,3 +1,4 @@
+// The names of the sites of ops.hpp, for reports and schedules.
 #include "model/core/ops.hpp"
 
 namespace assay {

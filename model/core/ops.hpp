@@ -1,5 +1,5 @@
-// The Ops concept: the only way a one-sided kernel body touches memory, its neighbours or a bit that
-// reaches an output. A body is a template over Ops; cuda/ops maps each operation to one PTX
+// The Ops concept: the only way a one-sided kernel body touches memory, its neighbours or a bit
+// that reaches an output. A body is a template over Ops; cuda/ops maps each operation to one PTX
 // instruction, model/machine turns it into an event. So the text that is explored under adversarial
 // schedules is the text that runs on NVLink. This file decides spelling, not semantics: orders and
 // scopes are PTX's (SPEC MAC-1), arithmetic is model/numerics (SPEC NUM).
@@ -17,8 +17,9 @@
 
 namespace assay {
 
-// A place in global memory: on a GPU a generic address, in the machine a simulated 64-bit one. It can
-// be moved by bytes and compared, never dereferenced. All byte offsets are 64-bit (SPEC MAC-1.1).
+// A place in global memory: on a GPU a generic address, in the machine a simulated 64-bit one. It
+// can be moved by bytes and compared, never dereferenced. All byte offsets are 64-bit (SPEC
+// MAC-1.1).
 struct Address {
   std::uint64_t raw = 0;
   ASSAY_HD constexpr Address at(std::uint64_t offset_bytes) const {
@@ -27,8 +28,9 @@ struct Address {
   friend ASSAY_HD constexpr bool operator==(Address a, Address b) { return a.raw == b.raw; }
 };
 
-// The memory of all ranks of a group: rank r's window starts `stride_bytes` after rank r-1's. This is
-// how NCCL's LSA team lays out a symmetric window, and a rank reaches its own window the same way.
+// The memory of all ranks of a group: rank r's window starts `stride_bytes` after rank r-1's. This
+// is how NCCL's LSA team lays out a symmetric window, and a rank reaches its own window the same
+// way.
 struct Window {
   Address first;
   std::uint64_t stride_bytes = 0;

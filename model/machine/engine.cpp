@@ -1,7 +1,5 @@
 #include "model/machine/engine.hpp"
 
-#include <fmt/format.h>
-
 #include <utility>
 
 #include "model/machine/sim_ops.hpp"
@@ -94,9 +92,7 @@ void Engine::check_budget() {
                              static_cast<std::uint64_t>(weak_drawn_ - weak_left_);
   const bool inside_a_slice = weak_drawn_ != 0;
   if (done > config_.step_budget) {
-    stop(RunStatus::kBudgetExhausted,
-         fmt::format("{} operations were performed and the budget is {}; last ran {}", done,
-                     config_.step_budget, last_place()));
+    stop(RunStatus::kBudgetExhausted, budget_report(done));
     if (inside_a_slice) throw StopThread{};
   }
   if (inside_a_slice) {
@@ -130,6 +126,7 @@ void Engine::run_host_node(std::uint32_t stream_index) {
   finish_head(stream_index);
 }
 
+// What stands at the head of a stream may run, whatever other streams do (SPEC MAC-5.1).
 void Engine::start_head(std::uint32_t stream_index) {
   Stream& stream = streams_[stream_index];
   stream.started = true;
@@ -227,13 +224,8 @@ void Engine::end_thread(Thread& thread) {
   thread.fiber.recycle(stacks_);
   model_->thread_end(thread.slot);
   ++cta.ended;
-  if (cta.at_barrier > 0) {
-    stop(RunStatus::kBarrierDivergence,
-         fmt::format("{} has ended while {} of {} threads of its group are at barrier {}",
-                     place_of(thread), cta.at_barrier, cta.threads.size(),
-                     site_name(cta.barrier_site)));
-    return;
-  }
+  if (cta.at_barrier > 0)
+    return stop(RunStatus::kBarrierDivergence, divergence_report(thread, std::nullopt));
   if (cta.ended == cta.threads.size()) end_cta(&cta);
 }
 

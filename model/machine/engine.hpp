@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -151,11 +152,14 @@ class Engine {
   [[noreturn]] void fail(RunStatus status, std::string report);
   void raise(const MemoryEvent& event, MaybeFault fault);
   SharedCell& shared_cell(Thread& thread, Site site, SharedWord word, const char* verb);
-  [[noreturn]] void shared_race(const Thread& thread, Site site, SharedWord word, const char* verb,
-                                std::uint32_t other, const char* did);
   std::uint32_t words_before_switch(const MemoryEvent& event);
   std::string place_of(const Thread& thread) const;
-  std::string last_place() const;
+  std::string budget_report(std::uint64_t done) const;
+  std::string divergence_report(const Thread& thread, std::optional<Site> site) const;
+  [[noreturn]] void shared_fault(const Thread& thread, Site site, SharedWord word, const char* verb,
+                                 const std::string& why);
+  [[noreturn]] void shared_race(const Thread& thread, Site site, SharedWord word, const char* verb,
+                                const char* did, std::uint32_t other);
   std::string waiting_line(const Thread& thread);
   std::string deadlock_report();
 

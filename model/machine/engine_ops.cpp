@@ -1,6 +1,4 @@
 // The long way of each operation: what SimOps does not finish inline. Runs on the fibers.
-#include <fmt/format.h>
-
 #include "model/machine/engine.hpp"
 
 namespace assay::machine {
@@ -85,6 +83,7 @@ Awaited Engine::wait_until(Thread& thread, const MemoryEvent& event, const Await
   }
 }
 
+// All threads of the group meet at one site; anything else is a divergence (SPEC MAC-3.1).
 void Engine::barrier(Thread& thread, Site site) {
   Cta& cta = *thread.cta;
   MemoryEvent event;
@@ -93,16 +92,8 @@ void Engine::barrier(Thread& thread, Site site) {
   event.site = site;
   event.scope = Scope::kCta;
   if (ordered_operation_is_due()) switch_now(thread, event);
-  if (cta.ended > 0)
-    fail(RunStatus::kBarrierDivergence,
-         fmt::format("{} is at barrier {}, which {} of {} threads of its group do not reach: they "
-                     "have ended",
-                     place_of(thread), site_name(site), cta.ended, cta.threads.size()));
-  if (cta.at_barrier > 0 && cta.barrier_site != site)
-    fail(RunStatus::kBarrierDivergence,
-         fmt::format("{} is at barrier {} while {} of {} threads of its group are at barrier {}",
-                     place_of(thread), site_name(site), cta.at_barrier, cta.threads.size(),
-                     site_name(cta.barrier_site)));
+  if (cta.ended > 0 || (cta.at_barrier > 0 && cta.barrier_site != site))
+    fail(RunStatus::kBarrierDivergence, divergence_report(thread, site));
   cta.barrier_site = site;
   if (++cta.at_barrier < cta.threads.size()) {
     thread.pending = event;
@@ -120,14 +111,11 @@ void Engine::barrier(Thread& thread, Site site) {
 
 std::uint32_t Engine::shared_load(Thread& thread, Site site, SharedWord word) {
   count_weak_access();
-  SharedCell& cell = shared_cell(thread, site, word, "load");
+  SharedCell& cell = shared_cell(thread, site, word, "loads");
   const std::uint64_t phase = thread.cta->phase;
-  if (cell.write_phase == 0)
-    fail(RunStatus::kFault,
-         fmt::format("{} at {}: load of shared word {}, which nobody has written", place_of(thread),
-                     site_name(site), word.index));
+  if (cell.write_phase == 0) shared_fault(thread, site, word, "loads", "nobody has written");
   if (cell.write_phase == phase && cell.writer != thread.index)
-    shared_race(thread, site, word, "loads", cell.writer, "stored");
+    shared_race(thread, site, word, "loads", "stored", cell.writer);
   if (cell.read_phase != phase) {
     cell.read_phase = phase;
     cell.reader = thread.index;
@@ -141,12 +129,12 @@ std::uint32_t Engine::shared_load(Thread& thread, Site site, SharedWord word) {
 // pair of accesses by two threads with a store among them needs one.
 void Engine::shared_store(Thread& thread, Site site, SharedWord word, std::uint32_t value) {
   count_weak_access();
-  SharedCell& cell = shared_cell(thread, site, word, "store");
+  SharedCell& cell = shared_cell(thread, site, word, "stores");
   const std::uint64_t phase = thread.cta->phase;
   if (cell.read_phase == phase && cell.reader != thread.index)
-    shared_race(thread, site, word, "stores", cell.reader, "loaded");
+    shared_race(thread, site, word, "stores", "loaded", cell.reader);
   if (cell.write_phase == phase && cell.writer != thread.index && cell.value != value)
-    shared_race(thread, site, word, "stores", cell.writer, "stored");
+    shared_race(thread, site, word, "stores", "stored", cell.writer);
   cell.value = value;
   cell.write_phase = phase;
   cell.writer = thread.index;
@@ -154,27 +142,15 @@ void Engine::shared_store(Thread& thread, Site site, SharedWord word, std::uint3
 
 SharedCell& Engine::shared_cell(Thread& thread, Site site, SharedWord word, const char* verb) {
   std::vector<SharedCell>& shared = thread.cta->shared;
-  if (word.index >= kMaxSharedWords)
-    fail(RunStatus::kFault,
-         fmt::format("{} at {}: {} of shared word {}; a CTA has {}", place_of(thread),
-                     site_name(site), verb, word.index, kMaxSharedWords));
+  if (word.index >= kMaxSharedWords) shared_fault(thread, site, word, verb, "no CTA has");
   if (word.index >= shared.size()) shared.resize(word.index + 1);
   return shared[word.index];
 }
 
-void Engine::shared_race(const Thread& thread, Site site, SharedWord word, const char* verb,
-                         std::uint32_t other, const char* did) {
-  const std::string who =
-      other == kManyReaders ? "several threads" : fmt::format("thread {}", other);
-  fail(RunStatus::kFault,
-       fmt::format("{} at {}: {} shared word {}, which {} {} without a barrier in between",
-                   place_of(thread), site_name(site), verb, word.index, who, did));
-}
-
 void Engine::raise(const MemoryEvent& event, MaybeFault fault) {
   if (fault == nullptr) return;
-  fail(RunStatus::kFault, fmt::format("{} at {}: {}", place_of(*threads_[event.slot]),
-                                      site_name(event.site), fault->sentence));
+  fail(RunStatus::kFault,
+       place_of(*threads_[event.slot]) + " at " + site_name(event.site) + ": " + fault->sentence);
 }
 
 }  // namespace assay::machine

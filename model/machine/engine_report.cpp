@@ -1,4 +1,4 @@
-// How a run that went wrong is put into words.
+// How a run that went wrong is put into words (SPEC MAC-5.4).
 #include <fmt/format.h>
 
 #include "model/machine/engine.hpp"
@@ -69,13 +69,41 @@ std::string Engine::deadlock_report() {
   return fmt::format("deadlock: {} threads wait for what nobody is going to do{}", waiting, lines);
 }
 
-// For the budget's report. A thread that ended with its last operation has no place any more.
-std::string Engine::last_place() const {
-  if ((last_run_ & kHostNodeBit) != 0) return "a host node";
-  const Thread& thread = *threads_[last_run_];
-  if (thread.state == ThreadState::kFree || thread.state == ThreadState::kEnded)
-    return "a thread that has ended";
-  return place_of(thread);
+std::string Engine::budget_report(std::uint64_t done) const {
+  std::string last = "a host node";
+  if ((last_run_ & kHostNodeBit) == 0) {
+    const Thread& thread = *threads_[last_run_];
+    const bool ended = thread.state == ThreadState::kFree || thread.state == ThreadState::kEnded;
+    last = ended ? "a thread that has ended" : place_of(thread);
+  }
+  return fmt::format("{} operations were performed and the budget is {}; last ran {}", done,
+                     config_.step_budget, last);
+}
+
+// `site` is the barrier that the thread has come to; nothing when it has ended instead.
+std::string Engine::divergence_report(const Thread& thread, std::optional<Site> site) const {
+  const Cta& cta = *thread.cta;
+  const std::string others =
+      cta.at_barrier > 0
+          ? fmt::format("{} of {} threads of its group are at barrier {}", cta.at_barrier,
+                        cta.threads.size(), site_name(cta.barrier_site))
+          : fmt::format("{} of {} threads of its group have ended", cta.ended, cta.threads.size());
+  if (!site) return fmt::format("{} has ended while {}", place_of(thread), others);
+  return fmt::format("{} is at barrier {} while {}", place_of(thread), site_name(*site), others);
+}
+
+void Engine::shared_fault(const Thread& thread, Site site, SharedWord word, const char* verb,
+                          const std::string& why) {
+  fail(RunStatus::kFault, fmt::format("{} at {}: {} shared word {}, which {}", place_of(thread),
+                                      site_name(site), verb, word.index, why));
+}
+
+void Engine::shared_race(const Thread& thread, Site site, SharedWord word, const char* verb,
+                         const char* did, std::uint32_t other) {
+  const std::string who =
+      other == kManyReaders ? "several threads" : fmt::format("thread {}", other);
+  shared_fault(thread, site, word, verb,
+               fmt::format("{} {} without a barrier in between", who, did));
 }
 
 }  // namespace assay::machine

@@ -527,7 +527,6 @@ TEST_CASE("machines in different threads do not disturb each other", "[MAC-4.2]"
 TEST_CASE("thousands of CTAs are resident at once", "[MAC-5.2]") {
   constexpr std::uint32_t kCtas = 3000;
   MachineConfig config = small_config(1, 2, 2);
-  config.stack_bytes = 64 * 1024;
   Machine machine(config);
   const Window window = machine.allocate_window("arrived", 64, 16, Fill::kZero);
   for (std::int32_t r = 0; r < 2; ++r)

@@ -20,7 +20,6 @@ inline MachineConfig small_config(std::uint64_t seed, std::int32_t num_ranks = 2
   config.group_size = group_size;
   config.seed = seed;
   config.step_budget = 1'000'000;
-  config.stack_bytes = 256 * 1024;  // sanitizers
   return config;
 }
 

@@ -1,7 +1,5 @@
 #include "model/machine/memory.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 
@@ -106,37 +104,29 @@ void Memory::release_one(Allocation& allocation) {
   CONTRACT(!allocation.released, "released twice", allocation.name);
   allocation.released = true;
   const std::uint64_t first_page = allocation.first.raw / kPageBytes;
-  const std::uint64_t end_page = (allocation.first.raw + allocation.bytes) / kPageBytes + 1;
-  const auto drop = [&](auto page) {
-    CONTRACT(page->second->watchers == 0, "released while a thread waits in it", allocation.name);
-    forget_in_all_caches(page->first * kPageBytes);
-    free_pages_.push_back(std::move(page->second));
-    return pages_.erase(page);
-  };
-  // Whichever is fewer: the pages of the allocation or all pages that exist.
-  if (end_page - first_page < pages_.size()) {
-    for (std::uint64_t number = first_page; number < end_page; ++number)
-      if (auto page = pages_.find(number); page != pages_.end()) drop(page);
-  } else {
-    for (auto page = pages_.begin(); page != pages_.end();)
-      page = page->first >= first_page && page->first < end_page ? drop(page) : std::next(page);
-  }
+  allocation.pages.drain([&](std::uint64_t index, std::unique_ptr<Page> page) {
+    CONTRACT(page->watchers == 0, "released while a thread waits in it", allocation.name);
+    forget_in_all_caches((first_page + index) * kPageBytes);
+    free_pages_.push_back(std::move(page));
+    --num_pages_;
+  });
 }
 
-Page* Memory::page_of(const Allocation& allocation, std::uint64_t raw) {
-  std::unique_ptr<Page>& page = pages_[raw / kPageBytes];
-  if (page == nullptr) {
-    if (free_pages_.empty()) {
-      page = std::make_unique<Page>();
-    } else {
-      page = std::move(free_pages_.back());
-      free_pages_.pop_back();
-    }
-    const bool zero = allocation.fill == Fill::kZero;
-    page->data.fill(zero ? std::byte{0} : kPoisonByte);
-    page->written.fill(zero ? 0xFF : 0x00);
-    page->watchers = 0;
+Page* Memory::page_of(Allocation& allocation, std::uint64_t raw) {
+  const std::uint64_t index = allocation.page_index(raw);
+  if (Page* page = allocation.pages.find(index); page != nullptr) return page;
+  std::unique_ptr<Page>& page = allocation.pages.at(index);
+  if (free_pages_.empty()) {
+    page = std::make_unique<Page>();
+  } else {
+    page = std::move(free_pages_.back());
+    free_pages_.pop_back();
   }
+  ++num_pages_;
+  const bool zero = allocation.fill == Fill::kZero;
+  page->data.fill(zero ? std::byte{0} : kPoisonByte);
+  page->written.fill(zero ? 0xFF : 0x00);
+  page->watchers = 0;
   return page.get();
 }
 
@@ -148,13 +138,16 @@ std::size_t Memory::index_before(std::uint64_t raw) const {
   return static_cast<std::size_t>(after - allocations_.begin()) - 1;
 }
 
-const Allocation* Memory::allocation_before(std::uint64_t raw) const {
+Allocation* Memory::allocation_before(std::uint64_t raw) {
   if (allocations_.empty() || raw < allocations_.front().first.raw) return nullptr;
   return &allocations_[index_before(raw)];
 }
+const Allocation* Memory::allocation_before(std::uint64_t raw) const {
+  return const_cast<Memory*>(this)->allocation_before(raw);
+}
 
 Memory::Located Memory::locate(RankId rank, Address address, std::uint32_t bytes) {
-  const Allocation* allocation = allocation_before(address.raw);
+  Allocation* allocation = allocation_before(address.raw);
   Located located{Trouble::kNone, nullptr, allocation};
   if (allocation == nullptr || allocation->released || !allocation->contains(address.raw) ||
       address.raw - allocation->first.raw + bytes > allocation->bytes) {
@@ -185,21 +178,24 @@ void Memory::forget_in_all_caches(std::uint64_t raw) {
 }
 
 void Memory::add_watcher(Address address) {
-  const auto page = pages_.find(address.raw / kPageBytes);
-  CONTRACT(page != pages_.end(), "a wait has read its word before it waits", address.raw);
-  ++page->second->watchers;
+  ++watched_page(address)->watchers;
   forget_in_all_caches(address.raw);
 }
 
 void Memory::remove_watcher(Address address) {
-  const auto page = pages_.find(address.raw / kPageBytes);
-  CONTRACT(page != pages_.end() && page->second->watchers > 0, address.raw);
-  if (--page->second->watchers == 0) forget_in_all_caches(address.raw);
+  Page* page = watched_page(address);
+  CONTRACT(page->watchers > 0, address.raw);
+  if (--page->watchers == 0) forget_in_all_caches(address.raw);
 }
 
-const Allocation& Memory::checked_range(const char* what, Address first,
-                                        std::uint64_t bytes) const {
-  const Allocation* allocation = allocation_before(first.raw);
+Page* Memory::watched_page(Address address) {
+  Allocation* allocation = allocation_before(address.raw);
+  CONTRACT(allocation != nullptr && allocation->contains(address.raw), address.raw);
+  return page_of(*allocation, address.raw);
+}
+
+Allocation& Memory::checked_range(const char* what, Address first, std::uint64_t bytes) {
+  Allocation* allocation = allocation_before(first.raw);
   CONTRACT(allocation != nullptr && !allocation->released &&
                first.raw - allocation->first.raw <= allocation->bytes &&
                bytes <= allocation->bytes - (first.raw - allocation->first.raw),
@@ -208,7 +204,7 @@ const Allocation& Memory::checked_range(const char* what, Address first,
 }
 
 void Memory::write(Address to, std::span<const std::byte> bytes) {
-  const Allocation& allocation = checked_range("host write", to, bytes.size());
+  Allocation& allocation = checked_range("host write", to, bytes.size());
   for_each_page(to.raw, bytes.size(), [&](std::uint64_t raw, std::uint64_t done, std::uint64_t n) {
     Page& page = *page_of(allocation, raw);
     std::memcpy(page.data.data() + raw % kPageBytes, bytes.data() + done, n);
@@ -217,7 +213,7 @@ void Memory::write(Address to, std::span<const std::byte> bytes) {
 }
 
 void Memory::fill(Address to, std::uint64_t bytes, std::byte value) {
-  const Allocation& allocation = checked_range("host fill", to, bytes);
+  Allocation& allocation = checked_range("host fill", to, bytes);
   for_each_page(to.raw, bytes, [&](std::uint64_t raw, std::uint64_t, std::uint64_t n) {
     Page& page = *page_of(allocation, raw);
     std::memset(page.data.data() + raw % kPageBytes, static_cast<int>(value), n);
@@ -226,7 +222,7 @@ void Memory::fill(Address to, std::uint64_t bytes, std::byte value) {
 }
 
 Status Memory::read(Address from, std::span<std::byte> bytes) {
-  const Allocation& allocation = checked_range("host read", from, bytes.size());
+  Allocation& allocation = checked_range("host read", from, bytes.size());
   std::uint64_t missing = bytes.size();
   for_each_page(from.raw, bytes.size(),
                 [&](std::uint64_t raw, std::uint64_t done, std::uint64_t n) {
@@ -236,43 +232,42 @@ Status Memory::read(Address from, std::span<std::byte> bytes) {
                   if (hole < n && missing == bytes.size()) missing = done + hole;
                 });
   if (missing == bytes.size()) return Done{};
-  return bad_input(fmt::format("the host reads {} bytes at {}, but nobody has written {}",
-                               bytes.size(), describe(from), describe(from.at(missing))));
+  return bad_input("the host reads " + std::to_string(bytes.size()) + " bytes at " +
+                   describe(from) + ", but nobody has written " + describe(from.at(missing)));
 }
 
 bool Memory::peek(Address from, std::span<std::byte> bytes) {
-  const Allocation& allocation = checked_range("host peek", from, bytes.size());
+  Allocation& allocation = checked_range("host peek", from, bytes.size());
   bool complete = true;
   for_each_page(from.raw, bytes.size(),
                 [&](std::uint64_t raw, std::uint64_t done, std::uint64_t n) {
-                  const auto found = pages_.find(raw / kPageBytes);
-                  if (found == pages_.end()) {
+                  const Page* page = allocation.pages.find(allocation.page_index(raw));
+                  if (page == nullptr) {
                     const bool zero = allocation.fill == Fill::kZero;
                     std::memset(bytes.data() + done, zero ? 0 : static_cast<int>(kPoisonByte), n);
                     complete = complete && zero;
                     return;
                   }
-                  const Page& page = *found->second;
-                  std::memcpy(bytes.data() + done, page.data.data() + raw % kPageBytes, n);
-                  complete = complete && first_unwritten(page, raw % kPageBytes, n) == n;
+                  std::memcpy(bytes.data() + done, page->data.data() + raw % kPageBytes, n);
+                  complete = complete && first_unwritten(*page, raw % kPageBytes, n) == n;
                 });
   return complete;
 }
 
 void Memory::forget(Address from, std::uint64_t bytes) {
-  checked_range("host forget", from, bytes);
+  Allocation& allocation = checked_range("host forget", from, bytes);
   for_each_page(from.raw, bytes, [&](std::uint64_t raw, std::uint64_t, std::uint64_t n) {
-    const auto found = pages_.find(raw / kPageBytes);
-    if (found == pages_.end()) return;
-    Page& page = *found->second;
+    Page* page = allocation.pages.find(allocation.page_index(raw));
+    if (page == nullptr && allocation.fill == Fill::kPoison) return;
+    if (page == nullptr) page = page_of(allocation, raw);
     const std::uint64_t begin = raw % kPageBytes;
-    std::memset(page.data.data() + begin, static_cast<int>(kPoisonByte), n);
+    std::memset(page->data.data() + begin, static_cast<int>(kPoisonByte), n);
     for (std::uint64_t i = begin; i < begin + n;) {
       if (i % 8 == 0 && i + 8 <= begin + n) {
-        page.written[i / 8] = 0;
+        page->written[i / 8] = 0;
         i += 8;
       } else {
-        page.written[i / 8] &= static_cast<std::uint8_t>(~(1u << (i % 8)));
+        page->written[i / 8] &= static_cast<std::uint8_t>(~(1u << (i % 8)));
         ++i;
       }
     }
@@ -280,15 +275,15 @@ void Memory::forget(Address from, std::uint64_t bytes) {
 }
 
 std::uint64_t Memory::count_written(Address from, std::uint64_t bytes) {
-  const Allocation& allocation = checked_range("host count", from, bytes);
+  Allocation& allocation = checked_range("host count", from, bytes);
   std::uint64_t count = 0;
   for_each_page(from.raw, bytes, [&](std::uint64_t raw, std::uint64_t, std::uint64_t n) {
-    const auto found = pages_.find(raw / kPageBytes);
-    if (found == pages_.end()) {
+    const Page* page = allocation.pages.find(allocation.page_index(raw));
+    if (page == nullptr) {
       if (allocation.fill == Fill::kZero) count += n;
       return;
     }
-    const auto& written = found->second->written;
+    const auto& written = page->written;
     std::uint64_t i = raw % kPageBytes;
     const std::uint64_t end = i + n;
     for (; i < end && i % 8 != 0; ++i) count += written[i / 8] >> (i % 8) & 1u;
@@ -296,38 +291,6 @@ std::uint64_t Memory::count_written(Address from, std::uint64_t bytes) {
     for (; i < end; ++i) count += written[i / 8] >> (i % 8) & 1u;
   });
   return count;
-}
-
-std::string Memory::describe(Address address) const {
-  const Allocation* allocation = allocation_before(address.raw);
-  if (allocation == nullptr)
-    return fmt::format("{:#x}, which is below every allocation", address.raw);
-  return fmt::format("'{}'{} of rank {} + {} (of {} bytes)", allocation->name,
-                     allocation->released ? ", released," : "", allocation->rank.value(),
-                     address.raw - allocation->first.raw, allocation->bytes);
-}
-
-std::string Memory::describe_miss(Address address, std::uint64_t bytes) const {
-  const Allocation* before = allocation_before(address.raw);
-  const Allocation* after = before == nullptr
-                                ? (allocations_.empty() ? nullptr : &allocations_.front())
-                            : before == &allocations_.back() ? nullptr
-                                                             : before + 1;
-  if (before == nullptr && after == nullptr) return "there is no allocation at all";
-  if (before != nullptr && before->released && before->contains(address.raw))
-    return "it is in " + describe(address);
-  const auto size_of = [](const Allocation& a) {
-    return fmt::format("'{}' of rank {} ({} bytes)", a.name, a.rank.value(), a.bytes);
-  };
-  if (before != nullptr && before->contains(address.raw))
-    return fmt::format("it ends {} bytes beyond {}",
-                       address.raw + bytes - (before->first.raw + before->bytes), size_of(*before));
-  const std::uint64_t behind =
-      before == nullptr ? ~std::uint64_t{0} : address.raw - (before->first.raw + before->bytes);
-  const std::uint64_t ahead = after == nullptr ? ~std::uint64_t{0} : after->first.raw - address.raw;
-  if (behind <= ahead)
-    return fmt::format("it starts {} bytes behind the end of {}", behind, size_of(*before));
-  return fmt::format("it starts {} bytes before {}", ahead, size_of(*after));
 }
 
 }  // namespace assay::machine

@@ -6,7 +6,7 @@
 // An allocation starts at a multiple of 4 GiB plus its alignment and is followed by a gap of more
 // than 4 GiB: it is aligned exactly as declared and not better, a truncated address or offset meets
 // nothing, and addresses are never reused, so that a dangling access names what it once was
-// (SPEC MAC-1.1, MAC-1.2).
+// (SPEC MAC-1.1, MAC-1.3).
 #pragma once
 
 #include <array>
@@ -14,10 +14,8 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "model/core/core.hpp"
@@ -40,13 +38,43 @@ struct Page {
   std::uint32_t watchers = 0;  // threads that wait for a word here: a store must wake them
 };
 
-// Why an access is illegal.
+// Why an access is illegal (SPEC MAC-1.2).
 enum class Trouble : std::uint8_t {
   kNone,
   kOutOfBounds,
   kMisaligned,
   kNeverWritten,
   kForeign,  // local memory of another rank
+};
+
+// The pages of one allocation that exist, two levels deep.
+class PageTable {
+ public:
+  static constexpr std::uint64_t kPagesPerLeaf = 512;  // 2 MiB of address space
+  Page* find(std::uint64_t index) const {
+    const std::uint64_t leaf = index / kPagesPerLeaf;
+    if (leaf >= leaves_.size() || leaves_[leaf] == nullptr) return nullptr;
+    return (*leaves_[leaf])[index % kPagesPerLeaf].get();
+  }
+  std::unique_ptr<Page>& at(std::uint64_t index) {
+    const std::uint64_t leaf = index / kPagesPerLeaf;
+    if (leaf >= leaves_.size()) leaves_.resize(leaf + 1);
+    if (leaves_[leaf] == nullptr) leaves_[leaf] = std::make_unique<Leaf>();
+    return (*leaves_[leaf])[index % kPagesPerLeaf];
+  }
+  // Hands every page that exists to `take` with its index, and forgets it.
+  template <class F>
+  void drain(F&& take) {
+    for (std::uint64_t leaf = 0; leaf < leaves_.size(); ++leaf)
+      for (std::uint64_t i = 0; leaves_[leaf] != nullptr && i < kPagesPerLeaf; ++i)
+        if (auto& page = (*leaves_[leaf])[i]; page != nullptr)
+          take(leaf * kPagesPerLeaf + i, std::move(page));
+    leaves_.clear();
+  }
+
+ private:
+  using Leaf = std::array<std::unique_ptr<Page>, kPagesPerLeaf>;
+  std::vector<std::unique_ptr<Leaf>> leaves_;
 };
 
 struct Allocation {
@@ -58,7 +86,11 @@ struct Allocation {
   bool is_window = false;  // reachable from every rank
   bool released = false;
   Fill fill = Fill::kPoison;
+  PageTable pages{};
   bool contains(std::uint64_t raw) const { return raw - first.raw < bytes; }
+  std::uint64_t page_index(std::uint64_t raw) const {
+    return raw / kPageBytes - first.raw / kPageBytes;
+  }
 };
 
 // One rank's recently used pages. A hit proves that the page exists, that the rank may reach it and
@@ -78,9 +110,9 @@ class PageCache {
   void forget(std::uint64_t raw) { entry_of(raw) = Entry{}; }
 
  private:
-  // 128 pages are half a MiB of reach in 3 KiB: dozens of rows in flight without a miss, and eight
-  // ranks' caches together still fit the first-level cache.
-  static constexpr int kLog2Entries = 7;
+  // 256 pages are 1 MiB of reach in 6 KiB: the rows that 64 CTAs are copying fit without a miss,
+  // and eight ranks' caches fit the second-level cache of any host many times.
+  static constexpr int kLog2Entries = 8;
   std::array<Entry, std::size_t{1} << kLog2Entries> entries_{};
 };
 
@@ -111,7 +143,7 @@ class Memory {
   struct Located {
     Trouble trouble = Trouble::kNone;
     Page* page = nullptr;
-    const Allocation* allocation = nullptr;
+    Allocation* allocation = nullptr;
   };
   Located locate(RankId rank, Address address, std::uint32_t bytes);
   // Lets the next accesses of `rank` to this page take the short way. Only a model in which every
@@ -127,20 +159,22 @@ class Memory {
   // For an access that no allocation contains: the nearest allocation, and by how much it misses.
   std::string describe_miss(Address address, std::uint64_t bytes) const;
   std::int32_t num_ranks() const { return static_cast<std::int32_t>(caches_.size()); }
-  std::uint64_t touched_bytes() const { return pages_.size() * kPageBytes; }
+  std::uint64_t touched_bytes() const { return num_pages_ * kPageBytes; }
 
  private:
+  Allocation* allocation_before(std::uint64_t raw);
   const Allocation* allocation_before(std::uint64_t raw) const;  // the last that starts at or below
   std::size_t index_before(std::uint64_t raw) const;
-  Page* page_of(const Allocation& allocation, std::uint64_t raw);
+  Page* page_of(Allocation& allocation, std::uint64_t raw);
+  Page* watched_page(Address address);
   void forget_in_all_caches(std::uint64_t raw);
   void release_one(Allocation& allocation);
   Address add(Allocation allocation, std::uint64_t base);
-  const Allocation& checked_range(const char* what, Address first, std::uint64_t bytes) const;
+  Allocation& checked_range(const char* what, Address first, std::uint64_t bytes);
 
   std::vector<Allocation> allocations_;  // ascending addresses: they are never reused
   std::uint64_t next_base_;
-  std::unordered_map<std::uint64_t, std::unique_ptr<Page>> pages_;  // key: address / kPageBytes
+  std::uint64_t num_pages_ = 0;
   std::vector<std::unique_ptr<Page>> free_pages_;
   std::vector<PageCache> caches_;  // by rank
 };

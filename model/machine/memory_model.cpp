@@ -1,7 +1,5 @@
 #include "model/machine/memory_model.hpp"
 
-#include <fmt/format.h>
-
 namespace assay::machine {
 
 namespace {
@@ -95,29 +93,6 @@ MaybeFault SequentialMemory::await(const MemoryEvent& event, const Await& await,
   seen = read_word(*at.page, event.address, event.bytes);
   satisfied = (seen & await.mask) == await.expected;
   return nullptr;
-}
-
-std::string trouble_sentence(const Memory& memory, const MemoryEvent& event, const char* verb,
-                             Trouble trouble) {
-  const std::string access =
-      fmt::format("{} of {} bytes at {:#x}", verb, event.bytes, event.address.raw);
-  switch (trouble) {
-    case Trouble::kNone:
-      break;
-    case Trouble::kOutOfBounds:
-      return access + " is out of bounds: " + memory.describe_miss(event.address, event.bytes);
-    case Trouble::kMisaligned:
-      return fmt::format("{} is misaligned by {}: {}", access, event.address.raw % event.bytes,
-                         memory.describe(event.address));
-    case Trouble::kNeverWritten:
-      return fmt::format("{} reads what nobody has written: {}", access,
-                         memory.describe(event.address));
-    case Trouble::kForeign:
-      return fmt::format("{} reaches local memory of another rank: {}", access,
-                         memory.describe(event.address));
-  }
-  CONTRACT(false, "a sentence for no trouble");
-  return access;
 }
 
 }  // namespace assay::machine

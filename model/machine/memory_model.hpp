@@ -58,9 +58,10 @@ class MemoryModel {
                          std::uint64_t compare, std::uint64_t& old) = 0;
   virtual void fence(const MemoryEvent& event) = 0;
 
-  // wait_until. `satisfied` says whether some readable value ends the wait, and which the thread
-  // takes if it runs now; it is asked at the start, whenever a store has touched the word, and
-  // again when the thread is chosen. When nothing satisfies, `seen` is what a report shows.
+  // wait_until (SPEC MAC-2.2). `satisfied` says whether some readable value ends the wait, and
+  // which the thread takes if it runs now; it is asked at the start, whenever a store has touched
+  // the word, and again when the thread is chosen. When nothing satisfies, `seen` is what a report
+  // shows.
   virtual MaybeFault await(const MemoryEvent& event, const Await& await, bool& satisfied,
                            std::uint64_t& seen) = 0;
 

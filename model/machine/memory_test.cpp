@@ -252,6 +252,28 @@ TEST_CASE("host reads and writes meet the bytes that kernels see", "[MAC-1.2]") 
   });
 }
 
+TEST_CASE(
+    "forgotten bytes are poison again, exactly those, in poison-filled and zero-filled memory",
+    "[MAC-1.2]") {
+  prop("any range", [] {
+    const auto fill = *rc::gen::element(Fill::kPoison, Fill::kZero);
+    const bool touched = *rc::gen::arbitrary<bool>();
+    Machine machine(small_config(1, 1));
+    const std::uint64_t bytes = 2 * kPageBytes;
+    const Address buffer = machine.allocate(RankId(0), "buffer", bytes, 64, fill);
+    if (touched) machine.fill(buffer, bytes, std::byte{5});
+    const std::uint64_t before = machine.count_written(buffer, bytes);
+    const auto offset = *rc::gen::inRange<std::uint64_t>(0, bytes);
+    const auto length = *rc::gen::inRange<std::uint64_t>(0, bytes - offset);
+    machine.forget(buffer.at(offset), length);
+    RC_ASSERT(machine.count_written(buffer.at(offset), length) == 0u);
+    RC_ASSERT(machine.count_written(buffer, bytes) == (before == 0 ? 0 : bytes - length));
+    std::vector<std::byte> all(bytes);
+    machine.peek(buffer, all);
+    for (std::uint64_t i = offset; i < offset + length; ++i) RC_ASSERT(all[i] == kPoisonByte);
+  });
+}
+
 TEST_CASE("the host's read of poison names the first byte that nobody wrote", "[MAC-1.2]") {
   Machine machine(small_config(1));
   const Window window = machine.allocate_window("recv", 128, 16, Fill::kPoison);

@@ -33,7 +33,7 @@ struct MachineConfig {
   // When nothing can move: end waits with timed_out, one at a time, instead of reporting a
   // deadlock.
   bool timeouts_fire = false;
-  // Host stack of one simulated thread. Sanitizers need about four times as much.
+  // Host stack of one simulated thread; sanitizer builds take four times as much.
   std::size_t stack_bytes = 64 * 1024;
 };
 

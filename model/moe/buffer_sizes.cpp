@@ -1,3 +1,4 @@
+// The byte arithmetic of buffer_sizes.hpp, and the one table of recipes.
 #include "model/moe/buffer_sizes.hpp"
 
 #include <fmt/format.h>
@@ -39,15 +40,14 @@ std::string_view recipe_name(Recipe recipe) { return row_of(recipe).name; }
 Expected<Recipe> parse_recipe(std::string_view name) {
   for (const RecipeRow& row : kRecipes)
     if (row.name == name) return row.recipe;
-  return bad_input(fmt::format("recipe is \"{}\"; allowed are bf16, fp8_block128, mxfp8 and nvfp4",
-                               name));
+  return bad_input(
+      fmt::format("recipe is \"{}\"; allowed are bf16, fp8_block128, mxfp8 and nvfp4", name));
 }
 
 Expected<std::vector<Payload>> recipe_payloads(Recipe recipe, std::int32_t hidden_size,
                                                std::int32_t top_k) {
   if (hidden_size < 1 || hidden_size > kMaxHiddenSize)
-    return bad_input(
-        fmt::format("hidden is {}; allowed are 1 to {}", hidden_size, kMaxHiddenSize));
+    return bad_input(fmt::format("hidden is {}; allowed are 1 to {}", hidden_size, kMaxHiddenSize));
   if (top_k < 1 || top_k > kMaxTopK)
     return bad_input(fmt::format("top_k is {}; allowed are 1 to {}", top_k, kMaxTopK));
   const RecipeRow& row = row_of(recipe);
@@ -63,8 +63,7 @@ Expected<std::vector<Payload>> recipe_payloads(Recipe recipe, std::int32_t hidde
 Expected<BufferSizes> buffer_sizes(const SizeQuestion& q) {
   ASSAY_TRY(const Placement placement, Placement::contiguous(q.ep_size, q.num_experts));
   if (q.max_tokens_per_rank < 1)
-    return bad_input(
-        fmt::format("max_tokens is {}; it must be at least 1", q.max_tokens_per_rank));
+    return bad_input(fmt::format("max_tokens is {}; it must be at least 1", q.max_tokens_per_rank));
   BufferSizes sizes{};
   ASSAY_TRY(sizes.payloads, recipe_payloads(q.recipe, q.hidden_size, q.top_k));
   const auto per_target = [](const std::vector<Payload>& payloads) {
@@ -74,7 +73,7 @@ Expected<BufferSizes> buffer_sizes(const SizeQuestion& q) {
   };
   const std::int64_t rows = std::int64_t{q.ep_size} * q.max_tokens_per_rank;
   const std::int64_t hidden = hidden_bytes(q.recipe, q.hidden_size);
-  sizes.dispatch_per_target = per_target(sizes.payloads);
+  sizes.dispatch_per_target = per_target(sizes.payloads);  // (SPEC MOE-5.2)
   sizes.max_targets = std::min(q.top_k, placement.ep_size());
   sizes.dispatch_per_token = sizes.dispatch_per_target * sizes.max_targets;
   sizes.combine_per_row = q.hidden_size * q.combine_bytes_per_element;

@@ -1,3 +1,5 @@
+// How a CombineArithmetic is executed over whole rows, and once more for a single element.
+// Decides the pass structure; what the additions give is decided in model/numerics.
 #include "model/moe/combine.hpp"
 
 #include <fmt/format.h>
@@ -40,22 +42,25 @@ Expected<Combine> Combine::make(const CombineArithmetic& arithmetic, const Combi
   // Both tables are asked by top_k: a compact tree of n terms exists for every n, but no kernel is
   // instantiated for the other top_k (SPEC MOE-3.2).
   if (find_tree(TreeTable::kPosition, shape.top_k) == nullptr)
-    return bad_input(fmt::format("top_k is {}; combine has an order of addition for {}", shape.top_k,
-                                 list_allowed_top_k()));
+    return bad_input(fmt::format("top_k is {}; combine has an order of addition for {}",
+                                 shape.top_k, list_allowed_top_k()));
   if (shape.low_precision) {
     if (arithmetic.low_precision == Arithmetic::LowPrecision::kNone)
       return bad_input("this arithmetic has no low-precision combine; allowed is low_precision=0");
     if (shape.dtype == Dtype::kF32)
-      return bad_input("low-precision combine takes bf16 or f16 rows, or e4m3 rows as on the wire; "
-                       "got f32");
+      return bad_input(
+          "low-precision combine takes bf16 or f16 rows, or e4m3 rows as on the wire; "
+          "got f32");
     if (shape.dtype == Dtype::kE4m3 &&
         arithmetic.low_precision == Arithmetic::LowPrecision::kReaderE4m3)
-      return bad_input("this arithmetic rounds to e4m3 at the reader, so its wire carries bf16 or "
-                       "f16 rows; got e4m3");
+      return bad_input(
+          "this arithmetic rounds to e4m3 at the reader, so its wire carries bf16 or "
+          "f16 rows; got e4m3");
     CONTRACT(arithmetic.accumulate == Arithmetic::Accumulate::kF32, "low precision adds in f32");
   } else if (shape.dtype == Dtype::kE4m3) {
-    return bad_input("e4m3 rows are the wire form of a low-precision combine; set low_precision=1 "
-                     "or give bf16, f16 or f32 rows");
+    return bad_input(
+        "e4m3 rows are the wire form of a low-precision combine; set low_precision=1 "
+        "or give bf16, f16 or f32 rows");
   }
   CONTRACT((arithmetic.holes == Arithmetic::Holes::kCompact) ==
                (arithmetic.trees == TreeTable::kCompact),
@@ -117,18 +122,22 @@ class ChunkSum {
       }
       const std::byte* const row =
           step.op == Op::kPush ? terms[static_cast<std::size_t>(step.position)] : nullptr;
-      stack_[top] = row != nullptr ? term(row, first, n, sums_[top])
-                                   : std::span<const Acc>{zero_.data(), static_cast<std::size_t>(n)};
+      stack_[top] = row != nullptr
+                        ? term(row, first, n, sums_[top])
+                        : std::span<const Acc>{zero_.data(), static_cast<std::size_t>(n)};
       ++top;
     }
     return stack_[0];
   }
 
  private:
+  // Only f32 additions flush, and every addition makes NaN canonical (SPEC MOE-3.6, MOE-3.7).
   void add(std::span<const Acc> a, std::span<const Acc> b, Buffer<Acc>& sum) {
     const std::span<Acc> out{sum.data(), a.size()};
-    if constexpr (std::is_same_v<Acc, F32>) numerics::add_rows(a, b, out, flush_);
-    else numerics::add_rows(a, b, out);
+    if constexpr (std::is_same_v<Acc, F32>)
+      numerics::add_rows(a, b, out, flush_);
+    else
+      numerics::add_rows(a, b, out);
   }
 
   std::span<const Acc> term(const std::byte* row, std::int64_t first, std::int64_t n,
@@ -226,7 +235,8 @@ SumRow select(const Arithmetic& arithmetic, const CombineShape& shape, Dtype out
 void Combine::row(std::span<const std::byte* const> rows, std::int64_t hidden_size,
                   std::byte* out) const {
   CONTRACT(rows.size() == static_cast<std::size_t>(shape_.top_k), rows.size(), shape_.top_k);
-  select(arithmetic_, shape_, out_dtype_)(arithmetic_, shape_.low_precision, rows, hidden_size, out);
+  select(arithmetic_, shape_, out_dtype_)(arithmetic_, shape_.low_precision, rows, hidden_size,
+                                          out);
 }
 
 void Combine::rank(const DispatchPlan& plan, RankId src,
@@ -311,8 +321,10 @@ std::vector<SumStep> Combine::explain(std::span<const std::byte* const> rows,
     const auto position = static_cast<std::size_t>(step.position);
     const bool hole = step.op == Op::kPushZero || terms.rows[position] == nullptr;
     stack.push_back(hole ? F32{0} : term_value(shape_, terms.rows[position], element));
-    if (hole) steps.push_back({SumStep::What::kZero, std::nullopt, stack.back()});
-    else steps.push_back({SumStep::What::kTerm, terms.picks[position], stack.back()});
+    if (hole)
+      steps.push_back({SumStep::What::kZero, std::nullopt, stack.back()});
+    else
+      steps.push_back({SumStep::What::kTerm, terms.picks[position], stack.back()});
   }
   return steps;
 }

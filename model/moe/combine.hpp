@@ -65,7 +65,7 @@ struct SumStep {
   enum class What : std::uint8_t { kTerm, kZero, kSum };
   What what;
   std::optional<TopKIndex> k;  // of kTerm: the pick whose row it is; a hole that is added is kZero
-  F32 value;    // the term, +0, or the partial sum after its rounding
+  F32 value;                   // the term, +0, or the partial sum after its rounding
 };
 
 // An arithmetic made ready for one shape. A value; thread-safe.

@@ -1,3 +1,5 @@
+// Plans of dispatch, the judgement of what a subject recorded, and receive buffers. Decides
+// SPEC MOE-2; everything public is described in dispatch.hpp.
 #include "model/moe/dispatch.hpp"
 
 #include <fmt/format.h>
@@ -24,9 +26,10 @@ std::string_view slot_rule_name(SlotRule rule) {
 Expected<SlotRule> parse_slot_rule(std::string_view name) {
   for (std::size_t i = 0; i < kSlotRuleNames.size(); ++i)
     if (kSlotRuleNames[i] == name) return static_cast<SlotRule>(i);
-  return bad_input(fmt::format("slot_rule is \"{}\"; allowed are counter, canonical, prefix and "
-                               "token_index",
-                               name));
+  return bad_input(
+      fmt::format("slot_rule is \"{}\"; allowed are counter, canonical, prefix and "
+                  "token_index",
+                  name));
 }
 
 // --- the plan -----------------------------------------------------------------------------------
@@ -43,13 +46,14 @@ Expected<DispatchPlan> plan_dispatch(const Placement& placement, const Routing& 
   plan.slot_rule_ = rule;
   plan.alive_ = alive;
   const auto ep = static_cast<std::size_t>(plan.ep_size_);
-  const auto picks = static_cast<std::size_t>(routing.total_tokens()) *
-                     static_cast<std::size_t>(plan.top_k_);
+  const auto picks =
+      static_cast<std::size_t>(routing.total_tokens()) * static_cast<std::size_t>(plan.top_k_);
   plan.target_rank_.assign(picks, -1);
   plan.target_slot_.assign(picks, -1);
   plan.recv_counters_.assign(ep * ep, 0);
   plan.first_token_.push_back(0);
   std::size_t pick = 0;
+  // A rank without tokens is a source like any other, with empty lists (SPEC MOE-2.9).
   for (RankId src{0}; src.value() < plan.ep_size_; src = src.next()) {
     plan.first_token_.push_back(plan.first_token_.back() + routing.num_tokens(src));
     if (!alive.alive(src)) {  // a dead rank sends nothing (SPEC MOE-2.2)
@@ -180,8 +184,7 @@ TargetViolation violation(What what, const Where& where, std::int64_t got, std::
   std::string place = fmt::format("rank {}", where.rank.value());
   if (where.token) place += fmt::format(" token {}", where.token->value());
   if (where.k) place += fmt::format(" pick {}", where.k->value());
-  return {what,    where.rank, where.peer, where.token,
-          where.k, got,        expected,   place + ": " + rest};
+  return {what, where.rank, where.peer, where.token, where.k, got, expected, place + ": " + rest};
 }
 
 Where pick_place(RankId src, std::size_t pick, std::int32_t top_k) {
@@ -226,8 +229,9 @@ std::optional<TargetViolation> wrong_slot(const DispatchPlan& plan, RankId src,
     Where where = pick_place(src, i, plan.top_k());
     if (ranks[i] < 0) {
       if (got[i] == -1) continue;
-      return violation(What::kSlotRange, where, got[i], -1,
-                       fmt::format("target_slot is {}, must be -1: this pick sent nothing", got[i]));
+      return violation(
+          What::kSlotRange, where, got[i], -1,
+          fmt::format("target_slot is {}, must be -1: this pick sent nothing", got[i]));
     }
     where.peer = RankId{ranks[i]};
     const bool by_token = plan.slot_rule() == SlotRule::kTokenIndex;
@@ -311,7 +315,8 @@ std::int64_t recv_bytes(const DispatchPlan& plan, const Payload& payload) {
   return std::int64_t{plan.ep_size()} * plan.max_tokens_per_rank() * payload.bytes_per_token;
 }
 
-// [src, slot, byte], packed; all in 64 bits: 256 ranks of 149,797 tokens overflow 32 (SPEC MOE-2.6).
+// [src, slot, byte], packed; all in 64 bits: 256 ranks of 149,797 tokens overflow 32 (SPEC
+// MOE-2.6).
 std::int64_t recv_row_offset(const DispatchPlan& plan, const Payload& payload, RankId src,
                              SlotId slot) {
   return (std::int64_t{src.value()} * plan.max_tokens_per_rank() + slot.value()) *
@@ -341,15 +346,14 @@ void build_recv(const DispatchPlan& plan, RankId dst, const Payload& payload,
   CONTRACT(!payload.holds_expert_ids || bytes == std::int64_t{4} * plan.top_k(), bytes);
   const std::int64_t max = plan.max_tokens_per_rank();
   for (RankId src{0}; src.value() < plan.ep_size(); src = src.next()) {
-    const auto block = recv.subspan(
-        static_cast<std::size_t>(recv_row_offset(plan, payload, src, SlotId{0})),
-        static_cast<std::size_t>(max * bytes));
+    const auto block =
+        recv.subspan(static_cast<std::size_t>(recv_row_offset(plan, payload, src, SlotId{0})),
+                     static_cast<std::size_t>(max * bytes));
     const std::byte* const from = sources[index_of(src)];
     std::int64_t next = 0;  // the first slot that is not yet decided
     for (const auto& row : plan.rows(dst, src)) {
       CONTRACT(from != nullptr, src, "a source with rows has no payload");
-      if (payload.holds_expert_ids)
-        fill_invalid(block, bytes, next, row.slot.value(), invalid_id);
+      if (payload.holds_expert_ids) fill_invalid(block, bytes, next, row.slot.value(), invalid_id);
       std::memcpy(block.data() + std::int64_t{row.slot.value()} * bytes,
                   from + std::int64_t{row.token.value()} * bytes, static_cast<std::size_t>(bytes));
       next = std::int64_t{row.slot.value()} + 1;
@@ -361,9 +365,10 @@ void build_recv(const DispatchPlan& plan, RankId dst, const Payload& payload,
 
 Status check_invalid_id(const Placement& placement, std::int32_t invalid_id) {
   if (!placement.place_of_wire(invalid_id)) return Done{};
-  return bad_input(fmt::format("the invalid expert id is {}, which names an expert; allowed are ids "
-                               "outside 0 to {}",
-                               invalid_id, placement.num_experts() - 1));
+  return bad_input(
+      fmt::format("the invalid expert id is {}, which names an expert; allowed are ids "
+                  "outside 0 to {}",
+                  invalid_id, placement.num_experts() - 1));
 }
 
 }  // namespace assay::moe

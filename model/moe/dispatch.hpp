@@ -66,8 +66,8 @@ class DispatchPlan {
   std::span<const std::int32_t> recv_counters(RankId dst) const;
   std::int32_t recv_counter(RankId dst, RankId src) const;
 
-  // The token of `src` whose row is in that slot of `dst`; nothing if the slot holds no row. Any slot
-  // value may be asked for. Cost: a binary search among the block's rows.
+  // The token of `src` whose row is in that slot of `dst`; nothing if the slot holds no row. Any
+  // slot value may be asked for. Cost: a binary search among the block's rows.
   std::optional<TokenId> source_of(RankId dst, RankId src, SlotId slot) const;
   // The rows of one block: slot and token, ascending by slot. Size: recv_counter(dst, src).
   struct Row {
@@ -91,12 +91,12 @@ class DispatchPlan {
   std::int32_t max_tokens_per_rank_ = 1;
   SlotRule slot_rule_ = SlotRule::kCanonical;
   RankMask alive_ = RankMask::all();
-  std::vector<std::int64_t> first_token_;   // [ep + 1]
-  std::vector<std::int32_t> target_rank_;   // [all tokens, k]
-  std::vector<std::int32_t> target_slot_;   // [all tokens, k]
-  std::vector<std::int32_t> recv_counters_; // [dst, src]
-  std::vector<std::int64_t> first_row_;     // [dst, src] + 1 into rows_
-  std::vector<Row> rows_;                   // by (dst, src, slot)
+  std::vector<std::int64_t> first_token_;    // [ep + 1]
+  std::vector<std::int32_t> target_rank_;    // [all tokens, k]
+  std::vector<std::int32_t> target_slot_;    // [all tokens, k]
+  std::vector<std::int32_t> recv_counters_;  // [dst, src]
+  std::vector<std::int64_t> first_row_;      // [dst, src] + 1 into rows_
+  std::vector<Row> rows_;                    // by (dst, src, slot)
 };
 
 // The plan of a round. Cost: a few operations per pick. Errors: placement and routing of different
@@ -138,7 +138,8 @@ std::optional<TargetViolation> find_target_violation(const DispatchPlan& plan,
 // The same plan with the subject's slots. `observed` must be without violation (CONTRACT).
 DispatchPlan with_observed_slots(const DispatchPlan& plan, const ObservedTargets& observed);
 
-// One payload: opaque packed rows. Its meaning matters only where rows hold no token: the id payload
+// One payload: opaque packed rows. Its meaning matters only where rows hold no token: the id
+// payload
 // ([k] int32 per row) gets the invalid id there, all others stay untouched (SPEC MOE-2.7).
 struct Payload {
   std::string name;  // "hidden", "scales", "topk_ids", "topk_weights", ...

@@ -1,61 +1,15 @@
+// Plans against the definition of dispatch, computed a second time in dispatch_testing.hpp, and
+// the judgement of recorded targets.
 #include "model/moe/dispatch.hpp"
 
-#include <algorithm>
-#include <cstring>
 #include <map>
-#include <numeric>
-#include <random>
 
-#include "model/moe/moe_testing.hpp"
-#include "model/moe/expert_lists.hpp"
+#include "model/moe/dispatch_testing.hpp"
 
 namespace assay::moe {
 namespace {
 
 using assay::testing::prop;
-using Ids = std::vector<std::vector<std::int32_t>>;  // [src] -> [t, k]
-
-// A second computation of a plan, from the definition: for every source and destination the
-// ascending list of tokens that pick an expert of the destination.
-struct Naive {
-  std::int32_t ep, experts, k, max;
-  Ids ids;
-  RankMask alive = RankMask::all();
-
-  std::int32_t owner(std::int32_t id) const {
-    if (id < 0 || id >= experts) return -1;
-    std::int32_t first = 0;
-    for (std::int32_t rank = 0; rank < ep; ++rank) {
-      first += experts / ep + (rank < experts % ep ? 1 : 0);
-      if (id < first) return rank;
-    }
-    return -1;
-  }
-  std::vector<std::int32_t> tokens(std::int32_t dst, std::int32_t src) const {
-    std::vector<std::int32_t> list;
-    if (!alive.alive(RankId{dst}) || !alive.alive(RankId{src})) return list;
-    const auto& mine = ids[static_cast<std::size_t>(src)];
-    for (std::size_t i = 0; i < mine.size(); ++i) {
-      const auto token = static_cast<std::int32_t>(i) / k;
-      if (owner(mine[i]) == dst && (list.empty() || list.back() != token)) list.push_back(token);
-    }
-    return list;
-  }
-  // Target rank and slot of a pick under a rule whose slots are fixed.
-  std::pair<std::int32_t, std::int32_t> target(std::int32_t src, std::int32_t token, std::int32_t pick,
-                                               bool by_token) const {
-    const std::int32_t* const picks =
-        ids[static_cast<std::size_t>(src)].data() + std::ptrdiff_t{token} * k;
-    const std::int32_t dst = owner(picks[pick]);
-    if (dst < 0) return {-1, -1};
-    for (std::int32_t earlier = 0; earlier < pick; ++earlier)
-      if (owner(picks[earlier]) == dst) return {-1, -1};
-    const auto list = tokens(dst, src);
-    const auto at = std::find(list.begin(), list.end(), token);
-    if (at == list.end()) return {-1, -1};
-    return {dst, by_token ? token : static_cast<std::int32_t>(at - list.begin())};
-  }
-};
 
 // True if every field of the plan is what the definition says.
 bool agrees(const Naive& naive, const DispatchPlan& plan, bool by_token) {
@@ -129,7 +83,8 @@ TEST_CASE("every small routing is planned as the definition says",
             for (std::int32_t i = 0; i < rest % 3 * k; ++i) routings *= experts + 1;
           }
           std::vector<Ids> starts;
-          if (routings <= 16000) starts.push_back(full);
+          if (routings <= 16000)
+            starts.push_back(full);
           else
             for (std::size_t only = 0; only < full.size(); ++only) {
               starts.emplace_back(full.size());
@@ -149,24 +104,6 @@ TEST_CASE("every small routing is planned as the definition says",
             } while (next_routing(ids, experts));
         }
   CHECK(checked > 50000);
-}
-
-// A random round of any shape, with everything that may be odd about it.
-Naive arbitrary_round() {
-  Naive naive{};
-  naive.ep = *in_range(1, 9);
-  naive.experts = naive.ep + *in_range(0, 20);
-  naive.k = *in_range(1, 9);
-  naive.max = *in_range(1, 7);
-  const auto id = rc::gen::oneOf(in_range(0, naive.experts), in_range(0, naive.experts),
-                                 rc::gen::element(-1, naive.experts, INT32_MIN, INT32_MAX));
-  for (std::int32_t rank = 0; rank < naive.ep; ++rank) {
-    const auto tokens = *in_range(0, naive.max + 1);
-    naive.ids.push_back(*rc::gen::container<std::vector<std::int32_t>>(
-        static_cast<std::size_t>(tokens * naive.k), id));
-    naive.alive.set_alive(RankId{rank}, *in_range(0, 8) != 0);
-  }
-  return naive;
 }
 
 TEST_CASE("any round with dead ranks is planned as the definition says",
@@ -189,44 +126,7 @@ TEST_CASE("slot rules have one spelling", "[MOE-2.3]") {
         "slot_rule is \"Prefix\"; allowed are counter, canonical, prefix and token_index");
 }
 
-// --- what a subject recorded ----------------------------------------------------------------------
-
-// A subject's arrays, owned.
-struct Recorded {
-  Ids rank, slot, counters;
-
-  explicit Recorded(const DispatchPlan& plan) {
-    const auto own = [](std::span<const std::int32_t> s) {
-      return std::vector<std::int32_t>(s.begin(), s.end());
-    };
-    for (RankId r{0}; r.value() < plan.ep_size(); r = r.next()) {
-      rank.push_back(own(plan.target_rank(r)));
-      slot.push_back(own(plan.target_slot(r)));
-      counters.push_back(own(plan.recv_counters(r)));
-    }
-  }
-  ObservedTargets view() const {
-    ObservedTargets observed;
-    for (const auto& v : rank) observed.target_rank.emplace_back(v);
-    for (const auto& v : slot) observed.target_slot.emplace_back(v);
-    for (const auto& v : counters) observed.recv_counters.emplace_back(v);
-    return observed;
-  }
-  // Renames the slots of every block by a random permutation, as atomics in any order would.
-  void shuffle(const DispatchPlan& plan, std::uint32_t seed) {
-    std::mt19937 random(seed);
-    for (std::size_t src = 0; src < rank.size(); ++src)
-      for (RankId dst{0}; dst.value() < plan.ep_size(); dst = dst.next()) {
-        std::vector<std::int32_t> order(static_cast<std::size_t>(
-            plan.recv_counter(dst, RankId{static_cast<std::int32_t>(src)})));
-        std::iota(order.begin(), order.end(), 0);
-        std::shuffle(order.begin(), order.end(), random);
-        for (std::size_t i = 0; i < rank[src].size(); ++i)
-          if (rank[src][i] == dst.value())
-            slot[src][i] = order[static_cast<std::size_t>(slot[src][i])];
-      }
-  }
-};
+// --- what a subject recorded --------------------------------------------------------------------
 
 TEST_CASE("any permutation of a block's slots is legal where slots are counted, and adopted",
           "[MOE-2.3][MOE-2.5]") {
@@ -329,117 +229,6 @@ TEST_CASE("arrays of dead ranks are not looked at", "[MOE-2.2][MOE-2.5]") {
   CHECK_FALSE(find_target_violation(plan, got.view()));
   got.counters[1] = {1, 0};  // a stale count of the dead source
   REQUIRE(find_target_violation(plan, got.view()));
-}
-
-// --- receive buffers ------------------------------------------------------------------------------
-
-constexpr std::byte kPoison{0xA5};
-
-TEST_CASE("receive buffers hold the senders' rows in their slots, everything else untouched",
-          "[MOE-2.6][MOE-2.7]") {
-  prop("rows, poison and invalid ids", [] {
-    const Naive naive = arbitrary_round();
-    const auto placement = Placement::contiguous(naive.ep, naive.experts);
-    const auto routing = Routing::make(naive.k, naive.max, naive.ids);
-    const auto rule = *rc::gen::element(SlotRule::kCounterAnyOrder, SlotRule::kTokenIndex);
-    auto plan = plan_dispatch(*placement, *routing, rule, naive.alive).value();
-    if (rule == SlotRule::kCounterAnyOrder) {
-      Recorded got(plan);
-      got.shuffle(plan, *rc::gen::arbitrary<std::uint32_t>());
-      plan = with_observed_slots(plan, got.view());
-    }
-    const bool ids = *rc::gen::arbitrary<bool>();
-    const Payload payload{"p", ids ? 4 * naive.k : *rc::gen::element(1, 2, 3, 6, 12, 20, 64), ids};
-    const auto bytes = static_cast<std::size_t>(payload.bytes_per_token);
-    std::vector<std::vector<std::byte>> rows;
-    std::vector<const std::byte*> sources;
-    std::mt19937 random(*rc::gen::arbitrary<std::uint32_t>());
-    for (std::int32_t src = 0; src < naive.ep; ++src) {
-      rows.emplace_back(static_cast<std::size_t>(plan.num_tokens(RankId{src})) * bytes);
-      for (auto& byte : rows.back()) byte = static_cast<std::byte>(random());
-    }
-    for (const auto& r : rows) sources.push_back(r.data());
-    const std::int32_t invalid_id = *rc::gen::element(-1, naive.experts, -77);
-    const RankId dst{*in_range(0, naive.ep)};
-    std::vector<std::byte> recv(static_cast<std::size_t>(recv_bytes(plan, payload)), kPoison);
-    RC_ASSERT(recv.size() == static_cast<std::size_t>(naive.ep * naive.max) * bytes);
-    build_recv(plan, dst, payload, sources, invalid_id, recv);
-    std::byte invalid[4];
-    std::memcpy(invalid, &invalid_id, 4);
-    for (std::int32_t src = 0; src < naive.ep; ++src)
-      for (std::int32_t slot = 0; slot < naive.max; ++slot) {
-        const auto token = plan.source_of(dst, RankId{src}, SlotId{slot});
-        for (std::size_t b = 0; b < bytes; ++b) {
-          std::byte expected = ids ? invalid[b % 4] : kPoison;
-          if (token)
-            expected = rows[static_cast<std::size_t>(src)]
-                           [static_cast<std::size_t>(token->value()) * bytes + b];
-          RC_ASSERT(recv[static_cast<std::size_t>(src * naive.max + slot) * bytes + b] == expected);
-        }
-      }
-  });
-}
-
-TEST_CASE("row offsets do not overflow 32 bits", "[MOE-2.6]") {
-  const auto placement = Placement::contiguous(2, 2);
-  const auto routing = Routing::make(1, 150000, {{0}, {0}});
-  const auto plan = plan_dispatch(*placement, *routing, SlotRule::kCanonical).value();
-  const Payload hidden{"hidden", 14336, false};
-  CHECK(recv_row_offset(plan, hidden, RankId{1}, SlotId{149999}) == 299999ll * 14336);
-  CHECK(recv_bytes(plan, hidden) == 300000ll * 14336);
-}
-
-TEST_CASE("an invalid id that names an expert is refused", "[MOE-1.4]") {
-  const auto placement = Placement::contiguous(2, 4);
-  CHECK(check_invalid_id(*placement, -1));
-  CHECK(check_invalid_id(*placement, 4));
-  CHECK(check_invalid_id(*placement, 3).error().sentence ==
-        "the invalid expert id is 3, which names an expert; allowed are ids outside 0 to 3");
-}
-
-// --- slots per local expert -------------------------------------------------------------------------
-
-TEST_CASE("the list of an expert holds its picks by source, slot and k", "[MOE-2.8]") {
-  prop("lists equal a search over all picks", [] {
-    const Naive naive = arbitrary_round();
-    const auto placement = Placement::contiguous(naive.ep, naive.experts);
-    const auto routing = Routing::make(naive.k, naive.max, naive.ids);
-    auto plan =
-        plan_dispatch(*placement, *routing, SlotRule::kCounterAnyOrder, naive.alive).value();
-    Recorded got(plan);
-    got.shuffle(plan, *rc::gen::arbitrary<std::uint32_t>());
-    plan = with_observed_slots(plan, got.view());
-    const RankId dst{*in_range(0, naive.ep)};
-    const auto lists = list_expert_slots(*placement, *routing, plan, dst);
-    RC_ASSERT(lists.offsets.front() == 0);
-    RC_ASSERT(lists.offsets.back() == static_cast<std::int64_t>(lists.entries.size()));
-    for (std::int32_t local = 0; local < lists.experts.count; ++local) {
-      std::vector<ExpertSlot> expected;
-      for (std::int32_t src = 0; src < naive.ep; ++src)
-        for (std::int32_t slot = 0; slot < naive.max; ++slot) {
-          const auto token = plan.source_of(dst, RankId{src}, SlotId{slot});
-          if (!token) continue;
-          for (std::int32_t k = 0; k < naive.k; ++k)
-            if (naive.ids[static_cast<std::size_t>(src)]
-                         [static_cast<std::size_t>(token->value() * naive.k + k)] ==
-                lists.experts.first.value() + local)
-              expected.push_back({RankId{src}, SlotId{slot}, TopKIndex{k}});
-        }
-      const auto list = lists.of(LocalExpertId{local});
-      RC_ASSERT(std::equal(list.begin(), list.end(), expected.begin(), expected.end()));
-    }
-  });
-}
-
-TEST_CASE("one row serves every local pick of its token, duplicates included", "[MOE-2.1][MOE-2.8]") {
-  const auto placement = Placement::contiguous(2, 4);
-  const auto routing = Routing::make(4, 1, {{2, 3, 2, 0}, {}});
-  const auto plan = plan_dispatch(*placement, *routing, SlotRule::kCanonical).value();
-  CHECK(plan.recv_counter(RankId{1}, RankId{0}) == 1);
-  const auto lists = list_expert_slots(*placement, *routing, plan, RankId{1});
-  CHECK(lists.of(LocalExpertId{0}).size() == 2);  // expert 2 at k 0 and k 2, one slot
-  CHECK(lists.of(LocalExpertId{1}).size() == 1);
-  CHECK(lists.entries[1] == ExpertSlot{RankId{0}, SlotId{0}, TopKIndex{2}});
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// Slot lists per local expert, by two passes over the rows in canonical order.
 #include "model/moe/expert_lists.hpp"
 
 namespace assay::moe {

@@ -1,5 +1,5 @@
-// The slots of each local expert: what a grouped GEMM that gathers its rows consumes. It decides the
-// canonical order of such a list; a kernel may build it in any order, compare as sets.
+// The slots of each local expert: what a grouped GEMM that gathers its rows consumes. It decides
+// the canonical order of such a list; a kernel may build it in any order, compare as sets.
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,4 @@
+// The stand-in's hash and its values (SPEC MOE-4). Decides every constant of both.
 #include "model/moe/experts.hpp"
 
 #include <algorithm>
@@ -13,9 +14,10 @@ static_assert(std::endian::native == std::endian::little, "words are stored as t
 
 namespace {
 
-// --- the hash (SPEC MOE-4.1) ----------------------------------------------------------------------
+// --- the hash (SPEC MOE-4.1) --------------------------------------------------------------------
 
-// Odd constants without structure: the fractional parts of sqrt(2), sqrt(3), sqrt(5), times 2^64.
+// Odd constants without structure: the fractional parts of sqrt(2), sqrt(3), sqrt(5), times 2^64,
+// made odd.
 constexpr std::uint64_t kStep = 0x6A09E667F3BCC909;
 constexpr std::uint64_t kMul = 0xBB67AE8584CAA73B;
 constexpr std::uint64_t kMul2 = 0x3C6EF372FE94F82B;
@@ -54,7 +56,7 @@ std::uint64_t hash_bytes(std::uint64_t seed, std::span<const std::byte> bytes) {
   return hash;
 }
 
-// --- the values (SPEC MOE-4.2) --------------------------------------------------------------------
+// --- the values (SPEC MOE-4.2) ------------------------------------------------------------------
 
 // How a word of elements is made from a word of shared random bits (equal on all ranks that got the
 // token) and one of private bits (of this rank). All masks are per element; levels are exponents.
@@ -111,8 +113,9 @@ constexpr std::array<WordClass, 16> word_classes() {
   std::array<WordClass, 16> words{};
   for (std::size_t i = 0; i < words.size(); ++i) {
     const ValueClass c = value_classes<T>()[i];
-    words[i] = {spread<T>(c.base),     spread<T>(c.shared),    spread<T>(c.own),
-                spread<T>(c.drop_far), spread<T>(c.drop_near), c.with_zeros ? ~std::uint64_t{0} : 0};
+    words[i] = {spread<T>(c.base),      spread<T>(c.shared),
+                spread<T>(c.own),       spread<T>(c.drop_far),
+                spread<T>(c.drop_near), c.with_zeros ? ~std::uint64_t{0} : 0};
   }
   return words;
 }
@@ -131,8 +134,7 @@ std::uint64_t make_word(const WordClass& c, std::uint64_t shared, std::uint64_t 
   std::uint64_t bits = c.base + ((shared & c.shared) | (own & c.own));
   bits -= c.drop_far & fill<T>(own, width - 3);
   bits -= c.drop_near & fill<T>(own, width - 2);
-  const std::uint64_t zero =
-      fill<T>(own & (own >> 1) & (own >> 2), width - 6) & c.with_zeros;
+  const std::uint64_t zero = fill<T>(own & (own >> 1) & (own >> 2), width - 6) & c.with_zeros;
   return bits & ~(zero & spread<T>(numerics::Format<T>::kMagnitudeMask));
 }
 
@@ -141,7 +143,8 @@ template <class T>
 std::uint64_t put_special(std::uint64_t word, std::uint64_t own) {
   constexpr int width = 8 * static_cast<int>(sizeof(T));
   const int at = static_cast<int>((own >> 1) % (64 / width)) * width;
-  const std::uint64_t payload = (own & 1) != 0 ? own >> 40 & (numerics::Format<T>::kMinNormal - 1) : 0;
+  const std::uint64_t payload =
+      (own & 1) != 0 ? own >> 40 & (numerics::Format<T>::kMinNormal - 1) : 0;
   const std::uint64_t kept = word & ~(std::uint64_t{numerics::Format<T>::kMagnitudeMask} << at);
   return kept | ((numerics::Format<T>::kInfinity | payload) << at);
 }
@@ -150,7 +153,8 @@ template <class T>
 void make_row(const StandIn& config, std::uint64_t token_hash, std::uint64_t rank_hash,
               std::byte* out) {
   static constexpr auto kClasses = word_classes<T>();
-  const std::int64_t bytes = std::int64_t{config.hidden_size} * static_cast<std::int64_t>(sizeof(T));
+  const std::int64_t bytes =
+      std::int64_t{config.hidden_size} * static_cast<std::int64_t>(sizeof(T));
   std::uint64_t index = 0;
   for (std::int64_t at = 0; at < bytes; at += 8, ++index) {
     const std::uint64_t shared = mix(token_hash + index * kStep);
@@ -227,8 +231,8 @@ void stand_in_rank(const StandIn& config, const Placement& placement, RankId ran
   const auto ep = static_cast<std::size_t>(placement.ep_size());
   CONTRACT(recv_counters.size() == ep, recv_counters.size(), ep);
   const auto max = static_cast<std::size_t>(max_tokens_per_rank);
-  const std::size_t row_bytes =
-      static_cast<std::size_t>(config.hidden_size) * static_cast<std::size_t>(dtype_bytes(config.dtype));
+  const std::size_t row_bytes = static_cast<std::size_t>(config.hidden_size) *
+                                static_cast<std::size_t>(dtype_bytes(config.dtype));
   CONTRACT(expert_out.size() == ep * max * row_bytes, expert_out.size());
   std::array<std::span<const std::byte>, kMaxPayloads> rows;
   std::array<LocalPick, static_cast<std::size_t>(kMaxTopK)> picks;
@@ -237,8 +241,9 @@ void stand_in_rank(const StandIn& config, const Placement& placement, RankId ran
       const auto bytes = static_cast<std::size_t>(payloads[i].payload.bytes_per_token);
       rows[i] = payloads[i].recv.subspan(row * bytes, bytes);
     }
-    const std::size_t count = local_picks(
-        placement, rank, rows[*ids], weights ? rows[*weights] : std::span<const std::byte>{}, picks);
+    const std::size_t count =
+        local_picks(placement, rank, rows[*ids],
+                    weights ? rows[*weights] : std::span<const std::byte>{}, picks);
     const auto out = expert_out.subspan(row * row_bytes, row_bytes);
     const bool present = rule == SlotRule::kTokenIndex
                              ? count > 0

@@ -17,10 +17,10 @@
 namespace assay::moe {
 
 struct StandIn {
-  std::uint64_t key = 0;            // other keys, other values
-  Dtype dtype = Dtype::kBf16;       // of expert_out
+  std::uint64_t key = 0;       // other keys, other values
+  Dtype dtype = Dtype::kBf16;  // of expert_out
   std::int32_t hidden_size = 1;
-  bool nan_and_inf = false;         // true: about one element in 4,096 is NaN or Inf (SPEC MOE-4.3)
+  bool nan_and_inf = false;  // true: about one element in 4,096 is NaN or Inf (SPEC MOE-4.3)
 };
 
 // A pick of the token that is local to the rank, in k order.

@@ -1,5 +1,6 @@
 // The spec route of one-sided, rank-major mixture-of-experts communication: pure functions from
-// inputs to the only legal bytes, or to the set of them where slot order is free. Read in this order:
+// inputs to the only legal bytes, or to the set of them where slot order is free. Read in this
+// order:
 //   rank_mask.hpp      which ranks are alive
 //   placement.hpp      which rank owns which expert, and replicated experts
 //   routing.hpp        one round's picks as they are on the wire; the perfect router

@@ -1,3 +1,4 @@
+// The split of places over ranks and the map of replicas (SPEC MOE-1).
 #include "model/moe/placement.hpp"
 
 #include <fmt/format.h>
@@ -12,9 +13,10 @@ Status check_counts(std::int32_t ep_size, std::int32_t places) {
   if (ep_size < 1 || ep_size > kMaxRanks)
     return bad_input(fmt::format("ep is {}; allowed are 1 to {}", ep_size, kMaxRanks));
   if (places < ep_size)
-    return bad_input(fmt::format("{} experts for {} ranks; every rank needs at least one, so allowed "
-                                 "are {} to {} experts",
-                                 places, ep_size, ep_size, kMaxExperts));
+    return bad_input(
+        fmt::format("{} experts for {} ranks; every rank needs at least one, so allowed "
+                    "are {} to {} experts",
+                    places, ep_size, ep_size, kMaxExperts));
   if (places > kMaxExperts)
     return bad_input(
         fmt::format("experts is {}; allowed are {} to {}", places, ep_size, kMaxExperts));
@@ -37,8 +39,8 @@ Expected<Placement> Placement::replicated(std::int32_t ep_size, std::int32_t num
       std::min<std::size_t>(physical_to_logical.size(), std::size_t{kMaxExperts} + 1));
   ASSAY_CHECK(check_counts(ep_size, places));
   if (num_logical < 1 || num_logical > places)
-    return bad_input(fmt::format("{} logical experts in {} places; allowed are 1 to {}", num_logical,
-                                 places, places));
+    return bad_input(fmt::format("{} logical experts in {} places; allowed are 1 to {}",
+                                 num_logical, places, places));
   Placement placement;
   placement.ep_size_ = ep_size;
   placement.num_experts_ = places;
@@ -56,14 +58,16 @@ Expected<Placement> Placement::replicated(std::int32_t ep_size, std::int32_t num
     auto& begin = placement.replicas_begin_;
     const auto next = static_cast<std::size_t>(expert) + 1;
     if (begin[next] == 0)
-      return bad_input(fmt::format("logical expert {} has no place in physical_to_logical", expert));
+      return bad_input(
+          fmt::format("logical expert {} has no place in physical_to_logical", expert));
     begin[next] += begin[next - 1];
   }
   // A stable counting sort: each expert's replicas end up ascending by place.
   placement.replicas_.resize(static_cast<std::size_t>(places));
   auto next = placement.replicas_begin_;
   for (std::int32_t place = 0; place < places; ++place) {
-    const auto expert = static_cast<std::size_t>(physical_to_logical[static_cast<std::size_t>(place)]);
+    const auto expert =
+        static_cast<std::size_t>(physical_to_logical[static_cast<std::size_t>(place)]);
     placement.replicas_[static_cast<std::size_t>(next[expert]++)] = PhysicalExpertId{place};
   }
   return placement;
@@ -108,8 +112,8 @@ std::span<const PhysicalExpertId> Placement::replicas_of(ExpertId expert) const 
 
 PhysicalExpertId Placement::replica_for(ExpertId expert, RankId source, TokenId token) const {
   const auto replicas = replicas_of(expert);
-  const auto turn = static_cast<std::uint64_t>(source.value()) +
-                    static_cast<std::uint64_t>(token.value());
+  const auto turn =
+      static_cast<std::uint64_t>(source.value()) + static_cast<std::uint64_t>(token.value());
   return replicas[turn % replicas.size()];  // (SPEC MOE-1.3)
 }
 

@@ -1,8 +1,9 @@
 // Which rank owns which expert, and which of several replicas of an expert a token uses. It decides
 // the split of experts over ranks and the replica rule; it does not decide what is sent (dispatch).
 //
-// Routers speak of logical experts (ExpertId). The wire speaks of physical places (PhysicalExpertId):
-// without replicas they are the same number; with replicas (EPLB) several places hold one expert.
+// Routers speak of logical experts (ExpertId). The wire speaks of physical places
+// (PhysicalExpertId): without replicas they are the same number; with replicas (EPLB) several
+// places hold one expert.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +25,11 @@ struct ExpertRange {
 
 class Placement {
  public:
-  // `num_experts` experts, one place each. Errors: ep_size outside 1..256, num_experts below ep_size
-  // (a rank without experts) or above kMaxExperts.
+  // `num_experts` experts, one place each. Errors: ep_size outside 1..256, num_experts below
+  // ep_size (a rank without experts) or above kMaxExperts.
   static Expected<Placement> contiguous(std::int32_t ep_size, std::int32_t num_experts);
-  // physical_to_logical [places]: the logical expert at each place. Errors: as above with places for
-  // num_experts, an entry outside [0, num_logical), a logical expert without a place.
+  // physical_to_logical [places]: the logical expert at each place. Errors: as above with places
+  // for num_experts, an entry outside [0, num_logical), a logical expert without a place.
   static Expected<Placement> replicated(std::int32_t ep_size, std::int32_t num_logical,
                                         std::span<const std::int32_t> physical_to_logical);
 
@@ -59,13 +60,12 @@ class Placement {
   std::int32_t ep_size_ = 1;
   std::int32_t num_experts_ = 1;
   std::int32_t num_logical_ = 1;
-  std::vector<ExpertId> logical_of_;               // [places]
-  std::vector<PhysicalExpertId> replicas_;         // grouped by logical expert
-  std::vector<std::int32_t> replicas_begin_;       // [num_logical + 1] into replicas_
+  std::vector<ExpertId> logical_of_;          // [places]
+  std::vector<PhysicalExpertId> replicas_;    // grouped by logical expert
+  std::vector<std::int32_t> replicas_begin_;  // [num_logical + 1] into replicas_
 };
 
-// Ids are int16 in traces and 65,535 is an invalid marker on one wire, so more has no meaning
-// anywhere (SPEC MOE-1.1).
-inline constexpr std::int32_t kMaxExperts = 32767;
+// Ids are int16 in traces: 0 to 32,767 (SPEC MOE-1.1).
+inline constexpr std::int32_t kMaxExperts = 32768;
 
 }  // namespace assay::moe

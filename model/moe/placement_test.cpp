@@ -1,3 +1,4 @@
+// Placement dealt out one by one, replicas searched for, and masks bit by bit.
 #include "model/moe/placement.hpp"
 
 #include "model/moe/moe_testing.hpp"
@@ -37,17 +38,18 @@ TEST_CASE("a wire id outside the places names nothing", "[MOE-1.4]") {
   REQUIRE(placement);
   for (const std::int32_t id : {-1, 7, 8, INT32_MIN, INT32_MAX})
     CHECK_FALSE(placement->place_of_wire(id));
-  for (std::int32_t id = 0; id < 7; ++id) CHECK(placement->place_of_wire(id) == PhysicalExpertId{id});
+  for (std::int32_t id = 0; id < 7; ++id)
+    CHECK(placement->place_of_wire(id) == PhysicalExpertId{id});
 }
 
 TEST_CASE("sizes outside the limits are refused with the value and what is allowed", "[MOE-1.1]") {
   CHECK(Placement::contiguous(0, 8).error().sentence == "ep is 0; allowed are 1 to 256");
   CHECK(Placement::contiguous(257, 512).error().sentence == "ep is 257; allowed are 1 to 256");
   CHECK(Placement::contiguous(8, 7).error().sentence ==
-        "7 experts for 8 ranks; every rank needs at least one, so allowed are 8 to 32767 experts");
-  CHECK(Placement::contiguous(8, 32768).error().sentence ==
-        "experts is 32768; allowed are 8 to 32767");
-  CHECK(Placement::contiguous(256, 32767));
+        "7 experts for 8 ranks; every rank needs at least one, so allowed are 8 to 32768 experts");
+  CHECK(Placement::contiguous(8, 32769).error().sentence ==
+        "experts is 32769; allowed are 8 to 32768");
+  CHECK(Placement::contiguous(256, 32768));
 }
 
 TEST_CASE("a replica map must name every expert and only experts", "[MOE-1.3]") {
@@ -89,8 +91,8 @@ TEST_CASE("tokens take turns among the replicas of an expert", "[MOE-1.3]") {
 TEST_CASE("bit r of a rank mask says that rank r is alive", "[MOE-1.6]") {
   prop("words and ranks agree", [] {
     const auto ep = *in_range(1, kMaxRanks + 1);
-    const auto words = *rc::gen::container<std::vector<std::uint64_t>>(
-        4, rc::gen::arbitrary<std::uint64_t>());
+    const auto words =
+        *rc::gen::container<std::vector<std::uint64_t>>(4, rc::gen::arbitrary<std::uint64_t>());
     auto mask = RankMask::from_words(words.data(), ep);
     std::int32_t count = 0;
     for (std::int32_t rank = 0; rank < ep; ++rank) {

@@ -1,3 +1,5 @@
+// The table of combine profiles: the only file that a new one touches. It decides nothing about
+// arithmetic; each row repeats what a source says, and how well that is known.
 #include "model/moe/profile.hpp"
 
 #include <fmt/format.h>
@@ -23,8 +25,7 @@ constexpr std::string_view kFiNew =
     "flashinfer fb28d7242b35 (2026-08-22), csrc/nv_internal/tensorrt_llm/kernels/"
     "communicationKernels/moeAlltoAllKernels.cu; pull request 3697";
 constexpr std::string_view kFiFlags = "flashinfer fb28d7242b35, flashinfer/jit/core.py: fast-math";
-constexpr std::string_view kFiNext =
-    "flashinfer after fb28d7242b35, flashinfer/moe_ep/core/comm";
+constexpr std::string_view kFiNext = "flashinfer after fb28d7242b35, flashinfer/moe_ep/core/comm";
 constexpr std::string_view kFiCake = "flashinfer pull request 4784, cake backend";
 constexpr std::string_view kTrtOld =
     "TensorRT-LLM before pull request 11844, cpp/tensorrt_llm/kernels/communicationKernels/"
@@ -38,11 +39,12 @@ constexpr std::string_view kTrtFlags =
     "TensorRT-LLM 02fbea289e7a, cpp/CMakeLists.txt: FAST_MATH is off by default";
 constexpr std::string_view kOurs = "this repository, cuda/kernels/one_sided";
 
-// --- fields ---------------------------------------------------------------------------------------
+// --- fields -------------------------------------------------------------------------------------
 
 constexpr std::array<Field, 5> kFi060 = {{
     {"accumulate", "in the payload's type, every addition rounds", kFiOld, kRead},
-    {"flush_subnormals", "f32 payloads only; add.bf16 and add.f16 keep subnormals", kFiFlags, kRead},
+    {"flush_subnormals", "f32 payloads only; add.bf16 and add.f16 keep subnormals", kFiFlags,
+     kRead},
     {"holes", "zero bytes, added", kFiOld, kRead},
     {"trees", "by position", kFiOld, kRead},
     {"low_precision", "none", kFiOld, kRead},
@@ -97,7 +99,7 @@ constexpr std::array<Field, 5> kAssay = {{
     {"low_precision", "sender rounds to e4m3, output is BF16", kOurs, kRead},
 }};
 
-// --- arithmetics ------------------------------------------------------------------------------------
+// --- arithmetics --------------------------------------------------------------------------------
 
 constexpr Arithmetic r1(bool flush) {
   return {.accumulate = Arithmetic::Accumulate::kPayload, .flush_subnormals = flush};

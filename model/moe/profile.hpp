@@ -24,7 +24,7 @@ struct CombineProfile {
     std::string_view source;  // document or repository, version, file
     Evidence evidence;
   };
-  std::string_view name;     // <project>-<kernel>[-<arch>][@version], e.g. "flashinfer-oneside@0.6.16"
+  std::string_view name;  // <project>-<kernel>[-<arch>][@version], e.g. "flashinfer-oneside@0.6.16"
   std::string_view covers;   // which releases, e.g. "FlashInfer v0.6.0 to v0.6.15"
   std::string_view variant;  // "R1", "R2", "R2+ftz", "R3", "R4"
   CombineArithmetic arithmetic;

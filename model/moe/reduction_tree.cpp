@@ -1,3 +1,5 @@
+// The two tables of orders and the parser of their text. An order is decided here and nowhere
+// else in the model.
 #include "model/moe/reduction_tree.hpp"
 
 #include <fmt/format.h>
@@ -33,8 +35,8 @@ constexpr std::array<Entry, 11> kPositionTrees = {{
 }};
 
 // Indexed by the number of valid terms; leaves are these, in k order; z is a +0 that is added
-// (SPEC MOE-3.3). Up to 2 terms: left + right. Up to 8: one 8-leaf tree. Up to 16: two 8-leaf lanes.
-// Beyond: four lanes in pairs.
+// (SPEC MOE-3.3). Up to 2 terms: left + right. Up to 8: one 8-leaf tree. Up to 16: two 8-leaf
+// lanes. Beyond: four lanes in pairs.
 constexpr std::array<Entry, 23> kCompactTrees = {{
     {0, "z+z"},
     {1, "0+z"},
@@ -146,11 +148,12 @@ Expected<ReductionTree> ReductionTree::parse(std::string_view text) {
     tree.max_depth_ = std::max(tree.max_depth_, depth);
   }
   std::sort(positions.begin(), positions.end());
-  for (std::size_t i = 0; i < positions.size(); ++i)
-    if (positions[i] != static_cast<std::int32_t>(i))
-      return bad_input(fmt::format("reduction tree \"{}\": position {} is missing or occurs twice",
-                                   text, std::min<std::size_t>(i, static_cast<std::size_t>(
-                                                                      positions[i]))));
+  for (std::size_t i = 0; i < positions.size(); ++i) {
+    const auto expected = static_cast<std::int32_t>(i);
+    if (positions[i] == expected) continue;
+    return bad_input(fmt::format("reduction tree \"{}\": position {} is missing or occurs twice",
+                                 text, std::min(expected, positions[i])));
+  }
   tree.num_terms_ = static_cast<std::int32_t>(positions.size());
   return tree;
 }
@@ -160,7 +163,9 @@ std::string ReductionTree::print() const {
     std::string text;
     bool is_sum;
   };
-  const auto term = [](const Part& part) { return part.is_sum ? "(" + part.text + ")" : part.text; };
+  const auto term = [](const Part& part) {
+    return part.is_sum ? "(" + part.text + ")" : part.text;
+  };
   std::vector<Part> stack;
   for (const Step& step : steps_) {
     if (step.op == Step::Op::kPush) stack.push_back({std::to_string(step.position), false});

@@ -14,8 +14,8 @@
 
 namespace assay::moe {
 
-// A parsed order, as a program for a stack: push a position, push +0, or add the two topmost entries
-// (the deeper one is the left operand).
+// A parsed order, as a program for a stack: push a position, push +0, or add the two topmost
+// entries (the deeper one is the left operand).
 class ReductionTree {
  public:
   struct Step {

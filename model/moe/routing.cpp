@@ -1,3 +1,4 @@
+// Well-formed rounds and the perfect router (SPEC MOE-1.4, MOE-1.5).
 #include "model/moe/routing.hpp"
 
 #include <fmt/format.h>
@@ -34,9 +35,10 @@ Expected<Routing> Routing::make(std::int32_t top_k, std::int32_t max_tokens_per_
                                    rank, ids.size(), top_k));
     const std::size_t tokens = ids.size() / k;
     if (tokens > static_cast<std::size_t>(max_tokens_per_rank))
-      return bad_input(fmt::format("rank {} has {} tokens; allowed are 0 to {} "
-                                   "(max_tokens_per_rank)",
-                                   rank, tokens, max_tokens_per_rank));
+      return bad_input(
+          fmt::format("rank {} has {} tokens; allowed are 0 to {} "
+                      "(max_tokens_per_rank)",
+                      rank, tokens, max_tokens_per_rank));
     routing.first_token_.push_back(routing.first_token_.back() + static_cast<std::int64_t>(tokens));
     routing.topk_ids_.insert(routing.topk_ids_.end(), ids.begin(), ids.end());
   }
@@ -75,14 +77,15 @@ Expected<Routing> perfect_router(const Placement& placement, std::int32_t top_k,
   std::vector<std::vector<std::int32_t>> ids(ep);
   for (std::size_t src = 0; src < ep; ++src) {
     if (num_tokens[src] < 0 || num_tokens[src] > max_tokens_per_rank)
-      return bad_input(fmt::format("rank {} has {} tokens; allowed are 0 to {} "
-                                   "(max_tokens_per_rank)",
-                                   src, num_tokens[src], max_tokens_per_rank));
+      return bad_input(
+          fmt::format("rank {} has {} tokens; allowed are 0 to {} "
+                      "(max_tokens_per_rank)",
+                      src, num_tokens[src], max_tokens_per_rank));
     const std::int64_t picks = std::int64_t{num_tokens[src]} * top_k;
     ids[src].reserve(static_cast<std::size_t>(picks));
     for (std::int64_t s = 0; s < picks; ++s) {
-      const auto there = placement.experts_of(RankId{static_cast<std::int32_t>(
-          s % placement.ep_size())});
+      const auto there =
+          placement.experts_of(RankId{static_cast<std::int32_t>(s % placement.ep_size())});
       const auto local = static_cast<std::int32_t>(s / placement.ep_size() % there.count);
       ids[src].push_back(there.first.value() + local);
     }

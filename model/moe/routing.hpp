@@ -19,11 +19,11 @@ inline constexpr std::int32_t kMaxTopK = 22;
 
 class Routing {
  public:
-  // topk_ids [ep] -> [t, k], row-major: the picks of each rank's tokens, physical ids; any id outside
-  // [0, num_experts) is a pick without a target. The number of tokens of a rank is ids / top_k.
-  // max_tokens_per_rank is the round's, equal on all ranks: the row stride of receive buffers.
-  // Errors: ep outside 1..256, top_k outside 1..22, max_tokens_per_rank < 1, a rank's ids not a
-  // multiple of top_k, a rank with more tokens than max_tokens_per_rank.
+  // topk_ids [ep] -> [t, k], row-major: the picks of each rank's tokens, physical ids; any id
+  // outside [0, num_experts) is a pick without a target. The number of tokens of a rank is ids /
+  // top_k. max_tokens_per_rank is the round's, equal on all ranks: the row stride of receive
+  // buffers. Errors: ep outside 1..256, top_k outside 1..22, max_tokens_per_rank < 1, a rank's ids
+  // not a multiple of top_k, a rank with more tokens than max_tokens_per_rank.
   static Expected<Routing> make(std::int32_t top_k, std::int32_t max_tokens_per_rank,
                                 const std::vector<std::vector<std::int32_t>>& topk_ids);
 

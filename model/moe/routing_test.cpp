@@ -1,9 +1,10 @@
+// Rounds keep their picks, wrong ones are refused, and the perfect router is even.
 #include "model/moe/routing.hpp"
 
 #include <set>
 
-#include "model/moe/moe_testing.hpp"
 #include "model/moe/dispatch.hpp"
+#include "model/moe/moe_testing.hpp"
 
 namespace assay::moe {
 namespace {
@@ -44,21 +45,22 @@ TEST_CASE("the perfect router loads every rank alike", "[MOE-1.5]") {
     const auto ep = *in_range(1, 9);
     const auto experts = ep + *in_range(0, 30);
     const auto top_k = *in_range(1, 9);
-    const auto tokens = *rc::gen::container<std::vector<std::int32_t>>(
-        static_cast<std::size_t>(ep), in_range(0, 10));
+    const auto tokens = *rc::gen::container<std::vector<std::int32_t>>(static_cast<std::size_t>(ep),
+                                                                       in_range(0, 10));
     const auto placement = Placement::contiguous(ep, experts);
     const auto routing = perfect_router(*placement, top_k, 10, tokens);
     RC_ASSERT(routing.has_value());
     for (std::int32_t src = 0; src < ep; ++src) {
       const auto ids = routing->topk_ids(RankId{src});
-      RC_ASSERT(ids.size() == static_cast<std::size_t>(tokens[static_cast<std::size_t>(src)] * top_k));
+      RC_ASSERT(ids.size() ==
+                static_cast<std::size_t>(tokens[static_cast<std::size_t>(src)] * top_k));
       std::vector<std::int32_t> load(static_cast<std::size_t>(ep), 0);
       for (std::size_t s = 0; s < ids.size(); ++s) {
         const auto rank = placement->rank_of(PhysicalExpertId{ids[s]});
         RC_ASSERT(rank == RankId{static_cast<std::int32_t>(s) % ep});
         const auto local = placement->local_of(PhysicalExpertId{ids[s]});
-        RC_ASSERT(local.value() == load[s % static_cast<std::size_t>(ep)]++ %
-                                       placement->experts_of(*rank).count);
+        RC_ASSERT(local.value() ==
+                  load[s % static_cast<std::size_t>(ep)]++ % placement->experts_of(*rank).count);
       }
       const auto [least, most] = std::minmax_element(load.begin(), load.end());
       RC_ASSERT(*most - *least <= 1);

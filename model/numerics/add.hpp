@@ -30,6 +30,7 @@ ASSAY_HD constexpr bool integers_only() {
 #endif
 }
 
+// The NaN and flushing rules of a result (SPEC NUM-3.2, NUM-3.3).
 ASSAY_HD constexpr F32 finish(float value, bool flush) {
   const F32 x = from_float(value);
   if (is_nan(x)) return canonical_nan<F32>();

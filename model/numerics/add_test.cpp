@@ -304,6 +304,14 @@ TEST_CASE("constant expressions use the integer arithmetic and agree", "[NUM-3.1
   CHECK(fma_rn(F32{x}, three, F32{0xBF800000}, false).bits == 0x33000000u);
 }
 
+TEST_CASE("the build does not fuse products into sums", "[NUM-0.1]") {
+  // (1 + 2^-12)^2 - (1 + 2^-11) is 2^-24 exactly, which the rounding of the product removes.
+  volatile float x = 1.0f + 0x1p-12f, c = -(1.0f + 0x1p-11f);
+  const float a = x, b = c;
+  CHECK(a * a + b == 0.0f);
+  CHECK(to_float(fma_rn(from_float(a), from_float(a), from_float(b), false)) == 0x1p-24f);
+}
+
 TEST_CASE("the host's floating-point unit is in IEEE mode", "[NUM-0.2]") {
   CHECK(host_arithmetic_is_ieee());
 }

@@ -94,7 +94,8 @@ std::size_t wrong_narrow_sums() {
 
 }  // namespace
 
-TEST_CASE("row functions have the bits of the scalar ones on every instruction set", "[NUM-3.9]") {
+TEST_CASE("row functions have the bits of the scalar ones on every instruction set",
+          "[NUM-3.9][NUM-0.1]") {
   const auto inputs = critical_f32();
   for (const auto target : hwy::SupportedAndGeneratedTargets()) {
     hwy::SetSupportedTargetsForTest(target);

@@ -154,7 +154,7 @@ requires(std::is_same_v<To, Ue8m0>) ASSAY_HD constexpr Ue8m0
   return Ue8m0{static_cast<std::uint8_t>(code)};
 }
 
-// Between two narrow formats: widening is exact, so this is still one rounding.
+// Between two narrow formats: widening is exact, so this is still one rounding (SPEC NUM-2.6).
 template <class To, class From>
 requires(!std::is_same_v<From, F32>) ASSAY_HD constexpr To
     narrow(From x, Rounding rounding, Overflow overflow) {

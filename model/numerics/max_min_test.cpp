@@ -56,6 +56,17 @@ TEST_CASE("a butterfly gives every lane the sum of the same tree", "[NUM-3.8]") 
   });
 }
 
+TEST_CASE("each lane meets the lane that the distance names, itself first", "[NUM-3.8]") {
+  constexpr std::array<std::size_t, 1> one{1}, two{2};
+  const std::array<int, 4> lanes{1, 2, 3, 4};
+  const auto pair = [](int a, int b) { return 10 * a + b; };
+  using Lanes = std::array<int, 4>;
+  CHECK(reduce_butterfly(lanes, std::span<const std::size_t>(one), pair) == Lanes{12, 21, 34, 43});
+  CHECK(reduce_butterfly(lanes, std::span<const std::size_t>(two), pair) == Lanes{13, 24, 31, 42});
+  CHECK(reduce_down(lanes, std::span<const std::size_t>(one), pair) == Lanes{12, 23, 34, 44});
+  CHECK(reduce_down(lanes, std::span<const std::size_t>(two), pair) == Lanes{13, 24, 33, 44});
+}
+
 TEST_CASE("distances decide the tree, so their order changes bits", "[NUM-3.8]") {
   constexpr std::array<std::size_t, 2> wide_first{2, 1}, narrow_first{1, 2};
   // (1 + 2^-24) + (-1 + 0) loses the small term in one order and not in the other.

@@ -51,7 +51,8 @@ const OptionalText& Arguments::positional(const std::string& value_name, const s
 }
 
 const OptionalText& Arguments::json() {
-  return option("--json", "", "print JSON instead of text; --json=FILE writes it to a file as well");
+  return option("--json", "",
+                "print JSON instead of text; --json=FILE writes it to a file as well");
 }
 
 std::vector<std::string> Arguments::words(int argc, char** argv) {
@@ -65,8 +66,8 @@ Status Arguments::check_complete() const {
   for (const std::string& extra : app_.remaining()) {
     const bool option = extra.size() > 1 && extra[0] == '-';
     if (option) {
-      return bad_input(fmt::format("{} is no option of {}; its options are {}",
-                                   in_quotes(extra), full_name(app_), option_names(app_)));
+      return bad_input(fmt::format("{} is no option of {}; its options are {}", in_quotes(extra),
+                                   full_name(app_), option_names(app_)));
     }
     return bad_input(fmt::format("argument {} is one more than {} takes; see {} --help",
                                  in_quotes(extra), full_name(app_), full_name(app_)));

@@ -1,6 +1,6 @@
 // Options of one verb. Every value arrives here as text and is turned into a number, a range or a
-// name by the functions below, so that a wrong one is answered with a sentence of ours: what was got
-// and what is allowed. Knows the parsing library; verbs do not.
+// name by the functions below, so that a wrong one is answered with a sentence of ours: what was
+// got and what is allowed. Knows the parsing library; verbs do not.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ class Arguments {
   const OptionalText& positional(const std::string& value_name, const std::string& what);
   // --json prints JSON instead of text (its value is "-"); --json=FILE writes it to a file as well.
   const OptionalText& json();
-  // The command line in the form that the parser is given. A bare --json never takes the word behind
-  // it for its file: in "assay replay --json trace.csv" that would overwrite the trace.
+  // The command line in the form that the parser is given. A bare --json never takes the word
+  // behind it for its file: in "assay replay --json trace.csv" that would overwrite the trace.
   static std::vector<std::string> words(int argc, char** argv);
 
   // After parsing: an option that nobody declared, a positional that is missing.

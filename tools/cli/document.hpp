@@ -24,7 +24,8 @@ struct Table {
 
 class Document {
  public:
-  // `remark` helps people ("160 MiB", "8.3 %") and is derived from the value, so JSON leaves it out.
+  // `remark` helps people ("160 MiB", "8.3 %") and is derived from the value, so JSON leaves it
+  // out.
   Document& field(std::string key, Value value, std::string remark = "");
   Document& list(std::string key, std::vector<Value> values);
   Document& table(std::string key, Table table);

@@ -1,5 +1,5 @@
-// Where a verb's document goes. Decides that an output which cannot be written is refused before the
-// work starts, and that a file is either the old one or the whole new one (SPEC COR-2.1).
+// Where a verb's document goes. Decides that an output which cannot be written is refused before
+// the work starts, and that a file is either the old one or the whole new one (SPEC COR-2.1).
 #pragma once
 
 #include <optional>

@@ -31,9 +31,8 @@ void Progress::draw(std::int64_t done) {
   drawn_ = now;
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const std::int64_t percent = total_ > 0 ? done * 100 / total_ : 100;
-  const double left = done > 0 ? seconds * static_cast<double>(total_ - done) /
-                                     static_cast<double>(done)
-                               : 0.0;
+  const double left =
+      done > 0 ? seconds * static_cast<double>(total_ - done) / static_cast<double>(done) : 0.0;
   const std::string line = fmt::format("\r\x1b[K{} of {} {} ({} %), {:.0f} s, about {:.0f} s left",
                                        done, total_, things_, percent, seconds, left);
   std::fputs(line.c_str(), stderr);

@@ -7,8 +7,8 @@
 //   tools/verbs.def          the table of verbs
 //   tools/assay.cpp          main
 //   tools/<verb>.cpp         one verb each
-// Tools decide spelling (DESIGN of the command line: SPEC TRC-3, VER) and nothing else: every number
-// that a verb prints was computed by a library.
+// Tools decide spelling (DESIGN of the command line: SPEC TRC-3, VER) and nothing else: every
+// number that a verb prints was computed by a library.
 #pragma once
 
 #include <functional>
@@ -32,8 +32,8 @@ class Arguments;
 // Runs after the whole command line was understood.
 using Action = std::function<Expected<ExitCode>()>;
 
-// A new verb is a file that defines its `declare` function, and a line in tools/verbs.def. A name of
-// two words ("trace info") is a verb of a family.
+// A new verb is a file that defines its `declare` function, and a line in tools/verbs.def. A name
+// of two words ("trace info") is a verb of a family.
 struct Verb {
   std::string_view name;
   std::string_view what;  // one line of help

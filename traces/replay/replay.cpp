@@ -14,9 +14,9 @@ namespace assay::traces {
 namespace {
 
 struct Segment {
-  std::int32_t layer = 0;       // within the selection, as are the steps
+  std::int32_t layer = 0;  // within the selection, as are the steps
   std::int64_t first_step = 0;
-  std::int64_t last_step = 0;   // one past
+  std::int64_t last_step = 0;  // one past
 };
 
 // Rounds per call of the subject: enough for ranks to run ahead of each other, few enough for the
@@ -38,6 +38,20 @@ std::vector<Segment> segments_of(const Rounds& rounds) {
   return segments;
 }
 
+Status add_round(const verify::GroupSetup& group, const verify::Round& round, std::int32_t layer,
+                 Statistics& statistics) {
+  ASSAY_TRY(const auto placement, moe::Placement::contiguous(group.ep_size, group.num_experts));
+  ASSAY_TRY(const auto routing,
+            moe::Routing::make(group.top_k, round.max_tokens_per_rank, round.topk_ids));
+  ASSAY_TRY(const auto plan, moe::plan_dispatch(placement, routing, moe::SlotRule::kCanonical));
+  statistics.add(placement, routing, plan, layer);
+  return Done{};
+}
+
+Statistics no_statistics(const Rounds& rounds) {
+  return Statistics(rounds.group().ep_size, rounds.group().num_experts, rounds.num_layers());
+}
+
 // Everything that one thread needs, kept from segment to segment.
 struct Worker {
   const Rounds& rounds;
@@ -48,15 +62,13 @@ struct Worker {
   Expected<ReplayResult> run(const Segment& segment);
 
  private:
-  Status add_statistics(const verify::Round& round, std::int32_t layer, Statistics& statistics);
   void note_mismatches(const Segment& segment, std::vector<verify::Mismatch> mismatches,
                        ReplayResult& result);
 };
 
 Expected<ReplayResult> Worker::run(const Segment& segment) {
   ReplayResult result;
-  result.statistics = Statistics(rounds.group().ep_size, rounds.group().num_experts,
-                                 rounds.num_layers());
+  result.statistics = no_statistics(rounds);
   verify::GroupSetup group = rounds.group();
   // A segment's schedules depend on what it is, not on when or by which thread it is run.
   group.seed = mix(rounds.setup().seed, rounds.step_number(segment.first_step),
@@ -74,7 +86,7 @@ Expected<ReplayResult> Worker::run(const Segment& segment) {
       return result;
     }
     for (const verify::Round& round : batch)
-      ASSAY_CHECK(add_statistics(round, segment.layer, result.statistics));
+      ASSAY_CHECK(add_round(rounds.group(), round, segment.layer, result.statistics));
     result.rounds += count;
     result.mismatching_rounds += outcome.mismatching_rounds;
     result.coverage += outcome.coverage;
@@ -91,17 +103,6 @@ Expected<ReplayResult> Worker::run(const Segment& segment) {
     }
   }
   return result;
-}
-
-Status Worker::add_statistics(const verify::Round& round, std::int32_t layer,
-                              Statistics& statistics) {
-  const verify::GroupSetup& group = rounds.group();
-  ASSAY_TRY(const auto placement, moe::Placement::contiguous(group.ep_size, group.num_experts));
-  ASSAY_TRY(const auto routing,
-            moe::Routing::make(group.top_k, round.max_tokens_per_rank, round.topk_ids));
-  ASSAY_TRY(const auto plan, moe::plan_dispatch(placement, routing, moe::SlotRule::kCanonical));
-  statistics.add(placement, routing, plan, layer);
-  return Done{};
 }
 
 void Worker::note_mismatches(const Segment& segment, std::vector<verify::Mismatch> mismatches,
@@ -162,8 +163,7 @@ Expected<ReplayResult> replay(const Rounds& rounds, const verify::Subject& subje
 
   // In the order of segments, so that sums of reals and the first error do not depend on threads.
   ReplayResult sum;
-  sum.statistics = Statistics(rounds.group().ep_size, rounds.group().num_experts,
-                              rounds.num_layers());
+  sum.statistics = no_statistics(rounds);
   for (auto& result : results) {
     if (!*result) return result->error();
     merge(sum, *std::move(*result));
@@ -175,6 +175,18 @@ Expected<ReplayResult> replay(const Rounds& rounds, const verify::Subject& subje
     return std::tie(a.step, a.layer) < std::tie(b.step, b.layer);
   });
   return sum;
+}
+
+Expected<Statistics> statistics_of(const Rounds& rounds) {
+  Statistics statistics = no_statistics(rounds);
+  verify::Round round;
+  for (std::int32_t layer = 0; layer < rounds.num_layers(); ++layer) {
+    for (std::int64_t step = 0; step < rounds.num_steps(); ++step) {
+      rounds.fill(step, layer, round);
+      ASSAY_CHECK(add_round(rounds.group(), round, layer, statistics));
+    }
+  }
+  return statistics;
 }
 
 }  // namespace assay::traces

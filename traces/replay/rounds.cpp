@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 
 #include "verify/gen/gen.hpp"
 
@@ -45,8 +44,7 @@ Expected<Rounds> Rounds::make(const Trace& trace, const RoundsSetup& setup) {
   group.seed = setup.seed;
   group.experts_key = setup.seed;
   ASSAY_CHECK(moe::Placement::contiguous(group.ep_size, group.num_experts));
-  ASSAY_TRY(rounds.payloads_,
-            moe::recipe_payloads(setup.recipe, group.hidden_size, group.top_k));
+  ASSAY_TRY(rounds.payloads_, moe::recipe_payloads(setup.recipe, group.hidden_size, group.top_k));
   for (const moe::Payload& payload : rounds.payloads_)
     group.max_payload_bytes_total += static_cast<std::int32_t>(payload.bytes_per_token);
   ASSAY_CHECK(rounds.collect_steps());
@@ -81,7 +79,7 @@ void Rounds::fill(std::int64_t step_index, std::int32_t layer_index, verify::Rou
     if (rows.payload.holds_expert_ids) continue;
     rows.rows.resize(at(group_.ep_size));
     if (rows.payload.name == "topk_weights") {
-      fill_weights(step, layer, key, payload, rows);
+      fill_weights(step, layer, key, rows);
       continue;
     }
     for (std::int32_t rank = 0; rank < group_.ep_size; ++rank) {
@@ -93,7 +91,8 @@ void Rounds::fill(std::int64_t step_index, std::int32_t layer_index, verify::Rou
 }
 
 std::uint64_t mix(std::uint64_t seed, std::int64_t a, std::int64_t b) {
-  // The finaliser of SplitMix64 (Steele, Lea, Flood 2014) after each number: a bijection of 64 bits.
+  // The finaliser of SplitMix64 (Steele, Lea, Flood 2014) after each number: a bijection of 64
+  // bits.
   const auto scramble = [](std::uint64_t x) {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
@@ -105,20 +104,15 @@ std::uint64_t mix(std::uint64_t seed, std::int64_t a, std::int64_t b) {
 }
 
 Status Rounds::collect_steps() {
-  std::map<std::int32_t, std::vector<std::int64_t>> tokens_of_step;
-  std::vector<std::int32_t> requests;
-  for (std::int64_t token = 0; token < trace_->num_tokens(); ++token) {
-    tokens_of_step[trace_->step(token)].push_back(token);
-    requests.push_back(trace_->request(token));
-  }
+  std::vector<std::int32_t> requests = trace_->tensors().request;
   std::sort(requests.begin(), requests.end());
   requests.erase(std::unique(requests.begin(), requests.end()), requests.end());
-  const std::int64_t end_of_steps =
-      tokens_of_step.empty() ? 0 : std::int64_t{tokens_of_step.rbegin()->first} + 1;
+  const std::vector<TokenGroup>& groups = trace_->groups();
+  const std::int64_t end_of_steps = groups.empty() ? 0 : std::int64_t{groups.back().step} + 1;
   ASSAY_TRY(const Selection selected, clip("steps", setup_.steps, end_of_steps));
-  for (const auto& [number, tokens] : tokens_of_step) {
-    if (number < selected.begin || number >= *selected.end) continue;
-    ASSAY_TRY(Step step, place_step(number, tokens, requests));
+  for (const TokenGroup& group : groups) {
+    if (group.step < selected.begin || group.step >= *selected.end) continue;
+    ASSAY_TRY(Step step, place_step(group.step, group.tokens, requests));
     steps_.push_back(std::move(step));
   }
   if (steps_.empty()) {
@@ -128,8 +122,7 @@ Status Rounds::collect_steps() {
   return Done{};
 }
 
-Expected<Rounds::Step> Rounds::place_step(std::int32_t number,
-                                          std::span<const std::int64_t> tokens,
+Expected<Rounds::Step> Rounds::place_step(std::int32_t number, std::span<const std::int64_t> tokens,
                                           std::span<const std::int32_t> requests) const {
   std::vector<std::int32_t> request;
   for (const std::int64_t token : tokens) request.push_back(trace_->request(token));
@@ -153,8 +146,7 @@ Expected<Rounds::Step> Rounds::place_step(std::int32_t number,
 
 // f32 [t, k]: the trace's weights widened, or made-up ones where it has none (SPEC TRC-3.3).
 void Rounds::fill_weights(const Step& step, std::int32_t layer, std::uint64_t key,
-                          std::int32_t payload, verify::RoundPayload& rows) const {
-  (void)payload;
+                          verify::RoundPayload& rows) const {
   for (std::int32_t rank = 0; rank < group_.ep_size; ++rank) {
     const std::vector<std::int64_t>& tokens = step.tokens[at(rank)];
     std::vector<std::byte>& out = rows.rows[at(rank)];

@@ -1,7 +1,7 @@
-// A trace cut into rounds: one per (step, layer), its tokens placed on ranks, its payload rows filled
-// with bytes that name where they belong. Decides SPEC TRC-3.1 to TRC-3.3: what of a round comes from
-// the trace (picks, weights, who is in a step) and what is made up because no trace has it (hidden
-// states, scales).
+// A trace cut into rounds: one per (step, layer), its tokens placed on ranks, its payload rows
+// filled with bytes that name where they belong. Decides SPEC TRC-3.1 to TRC-3.3: what of a round
+// comes from the trace (picks, weights, who is in a step) and what is made up because no trace has
+// it (hidden states, scales).
 #pragma once
 
 #include <cstdint>
@@ -68,7 +68,7 @@ class Rounds {
   Status collect_steps();
   Expected<Step> place_step(std::int32_t number, std::span<const std::int64_t> tokens,
                             std::span<const std::int32_t> requests) const;
-  void fill_weights(const Step& step, std::int32_t layer, std::uint64_t key, std::int32_t payload,
+  void fill_weights(const Step& step, std::int32_t layer, std::uint64_t key,
                     verify::RoundPayload& rows) const;
 
   const Trace* trace_ = nullptr;

@@ -50,8 +50,8 @@ void Statistics::add(const moe::Placement& placement, const moe::Routing& routin
       empty_pairs += n == 0 ? 1 : 0;
     }
     empty_ranks += received[at(dst.value())] == 0 ? 1 : 0;
-    occupancy.add(fraction(received[at(dst.value())],
-                           std::int64_t{ep_size} * plan.max_tokens_per_rank()));
+    occupancy.add(
+        fraction(received[at(dst.value())], std::int64_t{ep_size} * plan.max_tokens_per_rank()));
   }
   std::vector<std::int64_t> picked(at(num_experts));
   for (RankId src{0}; src.value() < ep_size; src = src.next()) {

@@ -1,6 +1,7 @@
 // What a replay tells about the routing itself: load by rank and expert, imbalance, empty pairs and
-// ranks, traffic, how full the receive buffers get. Computed from the plan of dispatch and the picks,
-// never from what a subject reports, so it is the same whatever is under test (SPEC TRC-3.5).
+// ranks, traffic, how full the receive buffers get. Computed from the plan of dispatch and the
+// picks, never from what a subject reports, so it is the same whatever is under test (SPEC
+// TRC-3.5).
 #pragma once
 
 #include <cstdint>
@@ -31,10 +32,10 @@ struct Statistics {
 
   std::int64_t rounds = 0;
   std::int64_t tokens = 0;
-  std::int64_t picks = 0;        // that name an expert
-  std::int64_t rows = 0;         // (token, rank): picks of one token at one rank are one row
-  std::int64_t empty_pairs = 0;  // (round, source, destination) without a row
-  std::int64_t empty_ranks = 0;  // (round, destination) without a row
+  std::int64_t picks = 0;          // that name an expert
+  std::int64_t rows = 0;           // (token, rank): picks of one token at one rank are one row
+  std::int64_t empty_pairs = 0;    // (round, source, destination) without a row
+  std::int64_t empty_ranks = 0;    // (round, destination) without a row
   std::int64_t empty_experts = 0;  // (round, expert) without a pick
 
   std::vector<std::int64_t> rows_by_pair;     // [source, destination]
@@ -43,10 +44,10 @@ struct Statistics {
 
   // Per round: the largest share over the mean share. 1 is a perfect balance. Rounds without a row
   // do not count.
-  Spread rank_imbalance;     // rows that a rank receives
-  Spread expert_imbalance;   // picks that an expert gets
-  Spread busiest_expert;     // its picks
-  Spread occupancy;          // of a rank's receive buffer: rows over ep_size * max_tokens_per_rank
+  Spread rank_imbalance;    // rows that a rank receives
+  Spread expert_imbalance;  // picks that an expert gets
+  Spread busiest_expert;    // its picks
+  Spread occupancy;         // of a rank's receive buffer: rows over ep_size * max_tokens_per_rank
 
   Statistics() = default;
   Statistics(std::int32_t ep_size, std::int32_t num_experts, std::int32_t num_layers);

@@ -1,14 +1,11 @@
-// Token placement and statistics against counting by hand and against what is known of a real trace.
+// Token placement and statistics against counting by hand and against what is known of a real
+// trace.
 #include "traces/replay/statistics.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 #include <numeric>
-#include <set>
 
 #include "model/core/testing.hpp"
-#include "traces/readers/readers.hpp"
-#include "traces/replay/rounds.hpp"
 #include "traces/replay/token_placement.hpp"
 
 namespace assay::traces {

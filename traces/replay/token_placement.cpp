@@ -32,8 +32,12 @@ std::vector<std::int32_t> place_tokens(TokenPlacement placement, std::int32_t ep
   for (std::int64_t i = 0; i < t; ++i) {
     const std::size_t at = static_cast<std::size_t>(i);
     switch (placement) {  // (SPEC TRC-3.1)
-      case TokenPlacement::kContiguous: rank[at] = contiguous_rank(i, t, ep_size); break;
-      case TokenPlacement::kRoundRobin: rank[at] = static_cast<std::int32_t>(i % ep_size); break;
+      case TokenPlacement::kContiguous:
+        rank[at] = contiguous_rank(i, t, ep_size);
+        break;
+      case TokenPlacement::kRoundRobin:
+        rank[at] = static_cast<std::int32_t>(i % ep_size);
+        break;
       case TokenPlacement::kRequest: {
         const auto found = std::lower_bound(requests.begin(), requests.end(), request[at]);
         CONTRACT(found != requests.end() && *found == request[at], request[at]);

@@ -1,5 +1,5 @@
-// On which rank a token of a trace lives. A trace was captured on other machines than those that are
-// asked about, so this is a choice, not a fact of the trace (SPEC TRC-3.1).
+// On which rank a token of a trace lives. A trace was captured on other machines than those that
+// are asked about, so this is a choice, not a fact of the trace (SPEC TRC-3.1).
 #pragma once
 
 #include <cstdint>

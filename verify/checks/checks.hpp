@@ -83,6 +83,7 @@ struct RoundView {
 
   std::int32_t ep_size() const { return setup->ep_size; }
   std::int32_t max_tokens() const { return legal->max_tokens_per_rank(); }
+  std::int32_t num_tokens(RankId src) const { return routing->num_tokens(src); }
   bool is_alive(RankId rank) const { return alive.alive(rank); }
   std::int64_t out_row_bytes() const;
   std::int64_t expert_row_bytes() const;

@@ -74,6 +74,8 @@ Mismatch out_mismatch(const RoundView& view, std::string_view check, const Wrong
   }
   mismatch.term_format = term_format;
   mismatch.order = order_of(view, wrong.src, wrong.token);
+  for (const moe::SumStep& step : view.combine->explain(terms, hidden))
+    if (step.what == moe::SumStep::What::kSum) mismatch.sums.push_back(step.value.bits);
   mismatch.diagnoses = explain_out(view, wrong);
   return mismatch;
 }

@@ -35,13 +35,22 @@ std::optional<std::string> reach(const RoundView& view, const WrongOut& first,
 // Another profile's arithmetic on the same terms.
 void guess_profiles(const RoundView& view, const WrongOut& first,
                     std::vector<std::string>& sentences) {
-  std::vector<moe::CombineArithmetic> tried{view.combine->arithmetic()};
+  // Profiles that differ in low precision only are one where it is off.
+  const auto relevant = [&](moe::CombineArithmetic arithmetic) {
+    if (!view.setup->low_precision_combine) {
+      arithmetic.low_precision = moe::CombineArithmetic::LowPrecision::kNone;
+      arithmetic.low_precision_out = moe::CombineArithmetic::LowPrecisionOut::kBf16;
+    }
+    return arithmetic;
+  };
+  std::vector<moe::CombineArithmetic> tried{relevant(view.combine->arithmetic())};
   for (const moe::CombineProfile& profile : moe::combine_profiles()) {
+    const moe::CombineArithmetic arithmetic = relevant(profile.arithmetic);
     bool known = false;
-    for (const auto& arithmetic : tried) known |= arithmetic == profile.arithmetic;
+    for (const auto& earlier : tried) known |= earlier == arithmetic;
     if (known) continue;
-    tried.push_back(profile.arithmetic);
-    const auto other = moe::Combine::make(profile.arithmetic, view.combine->shape());
+    tried.push_back(arithmetic);
+    const auto other = moe::Combine::make(arithmetic, view.combine->shape());
     if (!other) continue;
     const auto fit = reach(view, first, [&](const WrongOut& wrong) {
       return equals(view, *other, view.terms_of(wrong.src, wrong.token), wrong);

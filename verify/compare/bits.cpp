@@ -73,6 +73,7 @@ ElementFormat format_of(moe::Dtype dtype) {
     case moe::Dtype::kBf16: return ElementFormat::kBf16;
     case moe::Dtype::kF16: return ElementFormat::kF16;
     case moe::Dtype::kF32: return ElementFormat::kF32;
+    case moe::Dtype::kE4m3: return ElementFormat::kE4m3;
   }
   CONTRACT(false, static_cast<int>(dtype));
 }

@@ -42,7 +42,8 @@ struct Mismatch {
   std::optional<Values> values;
   std::vector<Term> terms;  // combine only, at most 22
   ElementFormat term_format = ElementFormat::kBf16;
-  std::string order;           // the tree of the terms, "((0+1)+(2+3))", empty without terms
+  std::string order;  // the tree of the terms, "((0+1)+(2+3))", empty without terms
+  std::vector<std::uint32_t> sums;  // partial sums in the order of the tree, f32 bits
   std::vector<std::string> diagnoses;  // one sentence per explanation that fits all or part
   // How much is wrong, in one unit: 3 of 917504 "elements", 1 of 64 "rows".
   std::int64_t wrong = 1;

@@ -1,6 +1,6 @@
 // From a case line to rounds, and from random bits to case lines. A case fixes the sizes, the axes
 // fix what is odd about the rounds (masks, invalid ids, payload bytes that no vector fits ...). All
-// bytes are a keyed hash of where they belong, so a wrong row names its origin. Decides SPEC VER-5;
+// bytes are a keyed hash of where they belong, so a wrong row names its origin. Decides SPEC VER-6;
 // the values of expert rows are model/moe/experts.hpp.
 //
 //   ASSAY_TRY(Scenario scenario, make_scenario(moe_case, {.routing = Axes::Routing::kSkewed}));
@@ -34,15 +34,16 @@ struct Axes {
     kRecipe,    // hidden, [scales], ids, weights
     kOdd,       // rows of 1, 2, 3, 6, 12, 20 bytes around ids and weights
     kChanging,  // another set every round
+    kLarge,     // ids and rows of 5,328 bytes: few tokens make large offsets
   };
   enum class Masks : std::uint8_t {
     kNone,
     kFixed,     // some ranks are dead in all rounds
     kShrinking, // ranks die from round to round and stay dead
-    kFlipping,  // any set in any round, never empty
   };
   Routing routing = Routing::kUniform;
   Payloads payloads = Payloads::kRecipe;
+  moe::Recipe recipe = moe::Recipe::kBf16;  // where nobody asks for another
   Masks masks = Masks::kNone;
   std::int32_t invalid_percent = 0;  // of picks: -1, E, INT_MIN, INT_MAX and neighbours
   bool zero_token_ranks = false;     // some ranks have no token in some rounds
@@ -51,6 +52,7 @@ struct Axes {
   bool low_precision = false;
   moe::Dtype dtype = moe::Dtype::kBf16;
   std::int32_t invalid_id = -1;
+  bool invalid_is_num_experts = false;  // some runners mark absence with num_experts
   std::string_view options = "";  // for the subject: "first_epoch=4294967293"
 };
 
@@ -71,7 +73,7 @@ Expected<Scenario> make_scenario(const MoeCase& moe_case, const Axes& axes = {},
 void fill_round(const Scenario& scenario, std::int32_t index, Round& round);
 
 // Rows of a payload: byte b of token t of rank src depends on (key, payload, src, t, b) only
-// (SPEC VER-5.1). out: [num_tokens, bytes_per_token]. Cost: about 1 ns per 8 bytes.
+// (SPEC VER-6.1). out: [num_tokens, bytes_per_token]. Cost: about 1 ns per 8 bytes.
 void keyed_rows(std::uint64_t key, std::int32_t payload, RankId src, std::int32_t num_tokens,
                 std::int64_t bytes_per_token, std::vector<std::byte>& out);
 // Router weights, f32 [t, k] in (0, 1), likewise keyed.

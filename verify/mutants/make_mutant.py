@@ -111,10 +111,10 @@ def footer(name, head, kernels, sums):
              if "stage" in kernels else f"{own}.stage")
     cases = "".join(
         f"    if (sum == one_sided::Sum::{s}) "
-        f"return one_sided::find_combine<one_sided::Sum::{s}, machine::SimOps>(rows, top_k);\n"
+        f"return one_sided::find_combine<one_sided::Sum::{s}, machine::SimOps>(rows, out, top_k);\n"
         for s in sums)
-    combine = ("[](one_sided::Sum sum, one_sided::RowFormat rows, int top_k) -> "
-               f"SimKernels::Combine {{\n{cases}    return {own}.combine(sum, rows, top_k);\n  }}"
+    combine = ("[](one_sided::Sum sum, one_sided::RowFormat rows, one_sided::RowFormat out, "
+               f"int top_k) -> SimKernels::Combine {{\n{cases}    return {own}.combine(sum, rows, out, top_k);\n  }}"
                if sums else f"{own}.combine")
     quote = lambda s: '"' + s.replace("\\", "\\\\").replace('"', '\\"') + '"'
     return f"""

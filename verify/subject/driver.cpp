@@ -31,6 +31,7 @@ int32_t abi_dtype(moe::Dtype dtype) {
     case moe::Dtype::kBf16: return ASSAY_DTYPE_BF16;
     case moe::Dtype::kF16: return ASSAY_DTYPE_F16;
     case moe::Dtype::kF32: return ASSAY_DTYPE_F32;
+    case moe::Dtype::kE4m3: break;  // check_setup refuses it
   }
   CONTRACT(false, static_cast<int>(dtype));
 }
@@ -84,6 +85,7 @@ void fill_with_nan(const OutputBuffer& buffer, moe::Dtype dtype) {
     case moe::Dtype::kBf16: return fill(numerics::canonical_nan<Bf16>());
     case moe::Dtype::kF16: return fill(numerics::canonical_nan<F16>());
     case moe::Dtype::kF32: return fill(numerics::canonical_nan<F32>());
+    case moe::Dtype::kE4m3: break;  // check_setup refuses it
   }
 }
 

@@ -56,6 +56,10 @@ Status check_setup(const GroupSetup& setup) {
   }
   if (setup.hidden_size < 1)
     return bad_input(fmt::format("hidden is {}; it must be at least 1", setup.hidden_size));
+  if (setup.combine_dtype == moe::Dtype::kE4m3) {
+    return bad_input("expert rows are e4m3; allowed are bf16, f16 and f32 (low precision combine "
+                     "makes e4m3 of them on the way)");
+  }
   if (setup.max_tokens_per_rank < 1) {
     return bad_input(
         fmt::format("max_tokens is {}; it must be at least 1", setup.max_tokens_per_rank));
@@ -86,7 +90,8 @@ Status check_round(const GroupSetup& setup, const Round& round) {
                     "which of them a row is for",
                     id_payloads));
   }
-  if (payload_bytes_total(round) > setup.max_payload_bytes_total) {
+  if (setup.max_payload_bytes_total > 0 &&
+      payload_bytes_total(round) > setup.max_payload_bytes_total) {
     return bad_input(fmt::format("the payloads have {} bytes per token; the group was made for {}",
                                  payload_bytes_total(round), setup.max_payload_bytes_total));
   }

@@ -6,10 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "cuda/kernels/one_sided/workspace_layout.hpp"
 #include "model/core/expected.hpp"
 #include "model/machine/machine.hpp"
-#include "model/moe/profile.hpp"
+#include "verify/subject/one_sided_plan.hpp"
 #include "verify/subject/sim_kernels.hpp"
 #include "verify/subject/subject.h"
 
@@ -35,37 +34,24 @@ class SimGroup {
   Status run(std::span<const assay_round> rounds, assay_experts experts, void* context);
 
  private:
-  SimGroup(const SimKernels& kernels, const assay_group_config& config, const SimOptions& options,
-           const one_sided::Workspace& workspace, const moe::CombineArithmetic& arithmetic);
+  SimGroup(const SimKernels& kernels, GroupPlan plan, const SimOptions& options);
 
-  // One rank's own memory: inputs that kernels read, outputs that they write.
-  struct RankMemory {
-    Address topk_ids;
-    Address payload_rows;  // all payloads of a round, each 16-byte aligned
-    Address out;
-  };
-  struct RoundPlan;  // everything about a round that is equal on all ranks
-
-  Status check_round(const assay_round& round) const;
-  RoundPlan plan_round(const assay_round& round) const;
   void enqueue_rank(const assay_round& round, const RoundPlan& plan, std::int32_t index,
                     RankId rank, assay_experts experts, void* context);
   void write_inputs(const assay_round& round, const RoundPlan& plan, RankId rank);
   void read_received(const assay_round& round, const RoundPlan& plan, RankId rank);
   void write_expert_rows(const assay_round& round, RankId rank);
+  void note(const Status& status, const char* what);  // of a host node, reported when run ends
   Status check_status_words();
+  const RankMemory& memory_of(RankId rank) const {
+    return memory_[static_cast<std::size_t>(rank.value())];
+  }
 
   const SimKernels& kernels_;
-  assay_group_config config_;
-  SimOptions options_;
-  one_sided::Workspace workspace_;
-  one_sided::Sum sum_;
-  one_sided::RowFormat rows_;    // of expert_out
-  one_sided::RowFormat pulled_;  // of what combine pulls
+  GroupPlan plan_;
   machine::Machine machine_;
-  Window window_;
   std::vector<RankMemory> memory_;
-  Status late_error_ = Done{};  // of a host node, reported when run ends
+  Status late_error_ = Done{};
 };
 
 }  // namespace assay::verify

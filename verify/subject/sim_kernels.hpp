@@ -18,7 +18,8 @@ struct SimKernels {
   Dispatch (*dispatch)(int top_k);
   Sanitize sanitize;
   Stage (*stage)(one_sided::RowFormat rows);
-  Combine (*combine)(one_sided::Sum sum, one_sided::RowFormat rows, int top_k);
+  Combine (*combine)(one_sided::Sum sum, one_sided::RowFormat rows, one_sided::RowFormat out,
+                     int top_k);
 };
 
 const SimKernels& own_sim_kernels();

@@ -23,19 +23,20 @@ static inline SimKernels::Stage sim_stage_of(one_sided::RowFormat rows) {
 }
 
 static inline SimKernels::Combine sim_combine_of(one_sided::Sum sum, one_sided::RowFormat rows,
-                                                 int top_k) {
+                                                 one_sided::RowFormat out, int top_k) {
+  using one_sided::find_combine;
   using one_sided::Sum;
   using machine::SimOps;
   switch (sum) {
-    case Sum::kPayload: return one_sided::find_combine<Sum::kPayload, SimOps>(rows, top_k);
-    case Sum::kPayloadFtz: return one_sided::find_combine<Sum::kPayloadFtz, SimOps>(rows, top_k);
-    case Sum::kF32: return one_sided::find_combine<Sum::kF32, SimOps>(rows, top_k);
-    case Sum::kF32Ftz: return one_sided::find_combine<Sum::kF32Ftz, SimOps>(rows, top_k);
-    case Sum::kF32Compact: return one_sided::find_combine<Sum::kF32Compact, SimOps>(rows, top_k);
-    case Sum::kF32ThroughE4m3:
-      return one_sided::find_combine<Sum::kF32ThroughE4m3, SimOps>(rows, top_k);
+    case Sum::kPayload: return find_combine<Sum::kPayload, SimOps>(rows, out, top_k);
+    case Sum::kPayloadFtz: return find_combine<Sum::kPayloadFtz, SimOps>(rows, out, top_k);
+    case Sum::kF32: return find_combine<Sum::kF32, SimOps>(rows, out, top_k);
+    case Sum::kF32Ftz: return find_combine<Sum::kF32Ftz, SimOps>(rows, out, top_k);
+    case Sum::kF32Compact: return find_combine<Sum::kF32Compact, SimOps>(rows, out, top_k);
+    case Sum::kF32CompactFtz: return find_combine<Sum::kF32CompactFtz, SimOps>(rows, out, top_k);
+    case Sum::kF32ThroughE4m3: return find_combine<Sum::kF32ThroughE4m3, SimOps>(rows, out, top_k);
     case Sum::kF32FtzThroughE4m3:
-      return one_sided::find_combine<Sum::kF32FtzThroughE4m3, SimOps>(rows, top_k);
+      return find_combine<Sum::kF32FtzThroughE4m3, SimOps>(rows, out, top_k);
   }
   return nullptr;
 }

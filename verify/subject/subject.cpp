@@ -45,7 +45,8 @@ Group::Result result_of(int code, const assay_message& message, std::string_view
 
 }  // namespace
 
-Expected<Subject> Subject::wrap(const assay_subject* table, std::string spec) {
+Expected<Subject> Subject::wrap(const assay_subject* table, std::string spec,
+                                std::string mutant) {
   if (table == nullptr) return bad_input(fmt::format("subject {} has no table", in_quotes(spec)));
   if (table->abi_version != ASSAY_SUBJECT_ABI_VERSION) {
     return bad_input(fmt::format("subject {} has ABI version {}; this build speaks version {}",
@@ -68,6 +69,7 @@ Expected<Subject> Subject::wrap(const assay_subject* table, std::string spec) {
   Subject subject;
   subject.table_ = table;
   subject.spec_ = std::move(spec);
+  subject.mutant_ = std::move(mutant);
   return subject;
 }
 

@@ -17,8 +17,9 @@ namespace assay::verify {
 class Subject {
  public:
   // A table that outlives the Subject. Errors: another ABI version, a struct smaller than version 1,
-  // a missing function. `spec` is how the command spells it.
-  static Expected<Subject> wrap(const assay_subject* table, std::string spec);
+  // a missing function. `spec` and `mutant` are how the command spells it.
+  static Expected<Subject> wrap(const assay_subject* table, std::string spec,
+                                std::string mutant = {});
   // Opens a shared library and asks it for its table. Errors: the loader's own words, a library
   // without the entry point, and those of wrap.
   static Expected<Subject> plugin(const std::string& file);
@@ -26,12 +27,14 @@ class Subject {
   const assay_subject& table() const { return *table_; }
   std::string_view name() const { return table_->name; }
   const std::string& spec() const { return spec_; }  // "sim", "plugin:libmine.so"
+  const std::string& mutant() const { return mutant_; }  // empty: none
 
  private:
   Subject() = default;
   std::shared_ptr<void> library_;
   const assay_subject* table_ = nullptr;
   std::string spec_;
+  std::string mutant_;
 };
 
 // "sim", "plugin:FILE", "cuda"; with `mutant` not empty the mutant of that name (SPEC VER-1.2),

@@ -30,6 +30,8 @@ struct SumTraits<Sum::kF32Ftz> : CombineArithmetic<InF32<true>, Holes::kAddZero>
 template <>
 struct SumTraits<Sum::kF32Compact> : CombineArithmetic<InF32<false>, Holes::kCompact> {};
 template <>
+struct SumTraits<Sum::kF32CompactFtz> : CombineArithmetic<InF32<true>, Holes::kCompact> {};
+template <>
 struct SumTraits<Sum::kF32ThroughE4m3> : CombineArithmetic<InF32<false>, Holes::kAddZero, true> {};
 template <>
 struct SumTraits<Sum::kF32FtzThroughE4m3> : CombineArithmetic<InF32<true>, Holes::kAddZero, true> {
@@ -63,27 +65,28 @@ CombineBody<O> find_combine_of(int top_k) {
   }
 }
 
-// The combine body for one arithmetic; null if this build or the arithmetic has none for the format:
-// e4m3 rows are summed in fp32 only, and only bf16 rows are read through e4m3.
+// The combine body for one arithmetic and its formats; null if there is none. Rows and output have one
+// format, but for staged e4m3 rows: these are summed in fp32 only, into bf16 or f16.
 template <Sum kSum, Ops O>
-CombineBody<O> find_combine(RowFormat rows, int top_k) {
-  if constexpr (SumTraits<kSum>::kThroughE4m3) {
-    return rows == RowFormat::kBf16 ? find_combine_of<kSum, Bf16, Bf16, O>(top_k) : nullptr;
-  } else {
-    switch (rows) {
-      case RowFormat::kBf16: return find_combine_of<kSum, Bf16, Bf16, O>(top_k);
+CombineBody<O> find_combine(RowFormat rows, RowFormat out, int top_k) {
+  constexpr bool kInPayload = kSum == Sum::kPayload || kSum == Sum::kPayloadFtz;
+  if (rows == RowFormat::kBf16 && out == RowFormat::kBf16)
+    return find_combine_of<kSum, Bf16, Bf16, O>(top_k);
 #ifndef ASSAY_REDUCED_MATRIX
-      case RowFormat::kF16: return find_combine_of<kSum, F16, F16, O>(top_k);
-      case RowFormat::kF32: return find_combine_of<kSum, F32, F32, O>(top_k);
-      case RowFormat::kE4m3:
-        if constexpr (kSum != Sum::kPayload && kSum != Sum::kPayloadFtz)
-          return find_combine_of<kSum, E4m3, Bf16, O>(top_k);
-        else
-          return nullptr;
-#endif
-      default: return nullptr;
-    }
+  if (rows == RowFormat::kF16 && out == RowFormat::kF16)
+    return find_combine_of<kSum, F16, F16, O>(top_k);
+  if constexpr (!SumTraits<kSum>::kThroughE4m3)
+    if (rows == RowFormat::kF32 && out == RowFormat::kF32)
+      return find_combine_of<kSum, F32, F32, O>(top_k);
+  if constexpr (!kInPayload && !SumTraits<kSum>::kThroughE4m3) {
+    if (rows == RowFormat::kE4m3 && out == RowFormat::kBf16)
+      return find_combine_of<kSum, E4m3, Bf16, O>(top_k);
+    if (rows == RowFormat::kE4m3 && out == RowFormat::kF16)
+      return find_combine_of<kSum, E4m3, F16, O>(top_k);
   }
+#endif
+  static_cast<void>(kInPayload);
+  return nullptr;
 }
 
 }  // namespace bodies

@@ -85,9 +85,10 @@ enum class Sum : std::uint8_t {
   kF32,             // fp32, holes add +0
   kF32Ftz,          // the same with flushing adds
   kF32Compact,      // fp32, rows that exist move up
+  kF32CompactFtz,   // the same with flushing adds
   kF32ThroughE4m3,  // kF32 after a round trip of each row through e4m3 at the reader
   kF32FtzThroughE4m3,
 };
-enum class RowFormat : std::uint8_t { kBf16, kF16, kF32, kE4m3 };  // kE4m3: staged, out is Bf16
+enum class RowFormat : std::uint8_t { kBf16, kF16, kF32, kE4m3 };  // kE4m3: staged rows
 
 }  // namespace assay::one_sided

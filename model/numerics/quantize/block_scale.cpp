@@ -8,6 +8,7 @@
 #include "model/core/contract.hpp"
 #include "model/numerics/max_min.hpp"
 #include "model/numerics/numerics.hpp"
+#include "model/numerics/special/mufu.hpp"
 
 namespace assay::numerics::quantize {
 
@@ -52,18 +53,18 @@ BlockScale ceil_power_of_two_448(const Recipe& recipe, F32 amax) {
 }
 
 // SPEC NUM-6.6, MXFP8.
-BlockScale rcp_ue8m0_up(const Recipe& recipe, F32 amax, Reciprocal rcp) {
-  const F32 unrounded = mul_rn(amax, rcp(kFourHundredFortyEight), recipe.flush);
+BlockScale rcp_ue8m0_up(const Recipe& recipe, F32 amax) {
+  const F32 unrounded = mul_rn(amax, rcp_approx_ftz(kFourHundredFortyEight), recipe.flush);
   const Ue8m0 code = cvt_rp_satfinite_ue8m0(unrounded);
   const F32 stored = widen(code);
   const bool zero = is_zero_in(recipe, recipe.zero_test == ZeroTest::kAmax ? amax : stored);
-  return {code.bits, zero ? kZero : rcp(stored)};
+  return {code.bits, zero ? kZero : rcp_approx_ftz(stored)};
 }
 
 // SPEC NUM-6.6, MXFP4. 2^(127 - code) comes from exp2f of an integer, which is exact; a flushing
 // build has no subnormal powers.
-BlockScale rcp_ue8m0_up_exp2(const Recipe& recipe, F32 amax, Reciprocal rcp) {
-  const F32 unrounded = mul_rn(amax, rcp(kSix), recipe.flush);
+BlockScale rcp_ue8m0_up_exp2(const Recipe& recipe, F32 amax) {
+  const F32 unrounded = mul_rn(amax, rcp_approx_ftz(kSix), recipe.flush);
   const Ue8m0 code = cvt_rp_satfinite_ue8m0(unrounded);
   if (is_zero_in(recipe, unrounded)) return {code.bits, kZero};
   if (code.bits == 0) return {code.bits, kOne};
@@ -72,17 +73,17 @@ BlockScale rcp_ue8m0_up_exp2(const Recipe& recipe, F32 amax, Reciprocal rcp) {
 }
 
 // SPEC NUM-6.7.
-BlockScale rcp_e4m3(const Recipe& recipe, F32 amax, F32 global_scale, Reciprocal rcp) {
+BlockScale rcp_e4m3(const Recipe& recipe, F32 amax, F32 global_scale) {
   const bool flush = recipe.flush;
-  const F32 unrounded = mul_rn(global_scale, mul_rn(amax, rcp(kSix), flush), flush);
+  const F32 unrounded = mul_rn(global_scale, mul_rn(amax, rcp_approx_ftz(kSix), flush), flush);
   const E4m3 code = cvt_rn_satfinite_e4m3(unrounded);
   const F32 stored = widen(code);
   if (is_zero_in(recipe, recipe.zero_test == ZeroTest::kAmax ? amax : stored)) {
     return {code.bits, kZero};
   }
   return {code.bits, recipe.scale == ScaleRule::kThreeRcpE4m3
-                         ? rcp(mul_rn(stored, rcp(global_scale), flush))
-                         : mul_rn(global_scale, rcp(stored), flush)};
+                         ? rcp_approx_ftz(mul_rn(stored, rcp_approx_ftz(global_scale), flush))
+                         : mul_rn(global_scale, rcp_approx_ftz(stored), flush)};
 }
 
 // SPEC NUM-6.8, NVFP4.
@@ -119,19 +120,19 @@ BlockScale floor_power_of_two(const Recipe& recipe, F32 amax) {
 
 }  // namespace
 
-BlockScale block_scale(const Recipe& recipe, F32 amax, F32 global_scale, Reciprocal rcp) {
+BlockScale block_scale(const Recipe& recipe, F32 amax, F32 global_scale) {
   switch (recipe.scale) {
     case ScaleRule::kDivide448:
       return divide_448(amax);
     case ScaleRule::kCeilPowerOfTwo448:
       return ceil_power_of_two_448(recipe, amax);
     case ScaleRule::kRcpUe8m0Up:
-      return rcp_ue8m0_up(recipe, amax, rcp);
+      return rcp_ue8m0_up(recipe, amax);
     case ScaleRule::kRcpUe8m0UpExp2:
-      return rcp_ue8m0_up_exp2(recipe, amax, rcp);
+      return rcp_ue8m0_up_exp2(recipe, amax);
     case ScaleRule::kThreeRcpE4m3:
     case ScaleRule::kGlobalTimesRcpE4m3:
-      return rcp_e4m3(recipe, amax, global_scale, rcp);
+      return rcp_e4m3(recipe, amax, global_scale);
     case ScaleRule::kIeeeE4m3:
     case ScaleRule::kIeeeE4m3Clamped:
       return ieee_e4m3(recipe, amax, global_scale);

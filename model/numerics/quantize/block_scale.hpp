@@ -9,16 +9,13 @@
 
 namespace assay::numerics::quantize {
 
-// rcp.approx.ftz.f32.
-using Reciprocal = F32 (*)(F32);
-
 struct BlockScale {
   std::uint32_t code = 0;  // as stored: an f32's bits, or a byte of the recipe's scale format
   F32 multiplier{0};       // an element is the conversion of x * multiplier
 };
 
 // `global_scale` is ignored by recipes that do not take one.
-BlockScale block_scale(const Recipe& recipe, F32 amax, F32 global_scale, Reciprocal rcp);
+BlockScale block_scale(const Recipe& recipe, F32 amax, F32 global_scale);
 
 // The scale that a stored code stands for.
 F32 scale_value(ScaleFormat format, std::uint32_t code);

@@ -86,12 +86,12 @@ std::uint32_t load_scale(const Quantized& q, ScaleFormat format, std::size_t ind
 
 template <class T>
 void quantize_rows(const Recipe& recipe, std::span<const T> values, F32 global_scale,
-                   Reciprocal rcp, Quantized& q) {
+                   Quantized& q) {
   for (std::size_t row = 0; row < q.rows; ++row) {
     for (std::size_t block = 0; block < q.grid.blocks; ++block) {
       const std::size_t first = row * q.columns + block * recipe.block;
       const auto in = values.subspan(first, recipe.block);
-      const BlockScale scale = block_scale(recipe, find_amax(recipe.amax, in), global_scale, rcp);
+      const BlockScale scale = block_scale(recipe, find_amax(recipe.amax, in), global_scale);
       store_scale(q, recipe.scale_format, q.grid.offset(row, block), scale.code);
       for (std::size_t i = 0; i < in.size(); ++i) {
         const std::uint8_t code =
@@ -136,7 +136,7 @@ Status check_columns(const Recipe& recipe, std::size_t columns) {
 }  // namespace
 
 Expected<Quantized> quantize(const Recipe& recipe, const Source& source, ScaleLayout layout,
-                             std::optional<F32> global_scale, Reciprocal rcp) {
+                             std::optional<F32> global_scale) {
   ASSAY_CHECK(check_columns(recipe, source.columns));
   ASSAY_CHECK(check_global_scale(recipe, global_scale));
   const std::size_t size = std::visit([](auto values) { return values.size(); }, source.values);
@@ -154,9 +154,8 @@ Expected<Quantized> quantize(const Recipe& recipe, const Source& source, ScaleLa
   q.grid = {layout, source.rows, source.columns / recipe.block};
   q.elements.assign(is_packed(recipe) ? size / 2 : size, 0);
   q.scales.assign(q.grid.count() * scale_bytes(recipe.scale_format), 0);
-  std::visit(
-      [&](auto values) { quantize_rows(recipe, values, global_scale.value_or(kOne), rcp, q); },
-      source.values);
+  std::visit([&](auto values) { quantize_rows(recipe, values, global_scale.value_or(kOne), q); },
+             source.values);
   return q;
 }
 

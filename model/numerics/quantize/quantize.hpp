@@ -47,7 +47,7 @@ constexpr std::size_t scale_bytes(ScaleFormat format) {
 // Errors: a size that does not match, columns that are no multiple of the block, f32 values for a
 // kernel that takes none, a global scale that is missing, not wanted, or not a positive number.
 Expected<Quantized> quantize(const Recipe& recipe, const Source& source, ScaleLayout layout,
-                             std::optional<F32> global_scale, Reciprocal rcp);
+                             std::optional<F32> global_scale);
 
 // element * scale, rounded to f32 (exact unless the scale is f32 with a full significand), then
 // times 1 / global_scale where the recipe has one. [rows, columns].

@@ -127,7 +127,7 @@ TEST_CASE("the recorded results reject every neighbouring rule", "[NUM-4.9]") {
       apply(wrong.rule);
       const std::map<int, int> count = mismatches(v, wrong);
       std::string counts;
-      for (const auto& [style, n] : count) counts += " " + std::to_string(n);
+      for (const auto& [style, n] : count) counts.append(" ").append(std::to_string(n));
       INFO(name << ", " << mutant << ": of 3072 results per style fail" << counts);
       CHECK(sum_of(count) > 0);
       if (print_counts) WARN(name << ", " << mutant << ":" << counts);

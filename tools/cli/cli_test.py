@@ -1,0 +1,205 @@
+"""The assay command as a user meets it: exit codes, sentences, --json, nothing half-written.
+
+Run as: cli_test.py ASSAY [unittest options]. Standard library only.
+"""
+
+import array
+import json
+import os
+import pathlib
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ASSAY = ""
+
+OK, MISMATCH, BAD_INPUT, UNSUPPORTED = 0, 1, 2, 3
+
+
+def run(*arguments, **options):
+    return subprocess.run([ASSAY, *map(str, arguments)], capture_output=True, text=True,
+                          timeout=300, **options)
+
+
+class Command(unittest.TestCase):
+    """Helpers: a directory per test, and what a refusal must look like."""
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.dir = pathlib.Path(directory.name)
+
+    def refuse(self, *arguments, says, code=BAD_INPUT):
+        """Exit code, one sentence on standard error that holds all of `says`, nothing printed,
+        no file left behind."""
+        before = self.snapshot()
+        result = run(*arguments)
+        self.assertEqual(result.returncode, code, (arguments, result.stdout, result.stderr))
+        self.assertEqual(result.stdout, "", arguments)
+        self.assertRegex(result.stderr, r"\Aassay: [^\n]{10,}\n\Z")
+        for part in [says] if isinstance(says, str) else says:
+            self.assertIn(part, result.stderr)
+        self.assertEqual(self.snapshot(), before, "a refused command must leave no file")
+        return result.stderr
+
+    def snapshot(self):
+        return {p: p.read_bytes() for p in sorted(self.dir.rglob("*")) if p.is_file()}
+
+    def succeed(self, *arguments, code=OK):
+        result = run(*arguments)
+        self.assertEqual(result.returncode, code, (arguments, result.stdout, result.stderr))
+        self.assertEqual(result.stderr, "", "progress is for terminals only")
+        return result.stdout
+
+    def json(self, *arguments, code=OK):
+        return json.loads(self.succeed(*arguments, "--json", code=code))
+
+    def assert_same_fields(self, text, value, path=()):
+        """Every key and every leaf of the JSON is in the text."""
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                self.assertIn(key, text, path)
+                self.assert_same_fields(text, inner, (*path, key))
+        elif isinstance(value, list):
+            for i, inner in enumerate(value):
+                self.assert_same_fields(text, inner, (*path, i))
+        else:
+            shown = (str(value).lower() if isinstance(value, bool) else
+                     f"{value:.4g}" if isinstance(value, float) else str(value))
+            self.assertIn(shown, text, path)
+
+
+class Usage(Command):
+    def test_every_wrong_command_line_gets_a_sentence(self):
+        for arguments, says in (
+                ([], ["no verb", "verify", "replay"]),
+                (["frobnicate"], ['"frobnicate"', "replay"]),
+                (["trace"], ["info", "convert"]),
+                (["trace", "frobnicate"], ['"frobnicate"', "info, convert"]),
+                (["--frobnicate", "size"], ['"--frobnicate"']),
+                (["size", "--frobnicate"], ['"--frobnicate"', "--case", "--recipe"]),
+                (["size", "-x"], ['"-x"']),
+                (["size", "surplus"], ['"surplus"']),
+                (["size", "--case"], ["--case"]),
+                (["size", "--case", "ep=2", "--case", "ep=4"], ["--case"]),
+                (["replay"], ["FILE is missing"]),
+                (["trace", "info"], ["FILE is missing"]),
+                (["trace", "convert", "in.csv"], ["OUT is missing"])):
+            with self.subTest(arguments):
+                self.refuse(*arguments, says=says)
+
+    def test_help_names_every_verb_and_the_exit_codes(self):
+        text = self.succeed("--help")
+        for word in ("verify", "replay", "size", "profiles", "trace", "exit codes"):
+            self.assertIn(word, text)
+        for verb in (["verify"], ["replay"], ["size"], ["profiles"], ["trace", "info"],
+                     ["trace", "convert"]):
+            self.assertIn("--json", self.succeed(*verb, "--help"))
+
+    def test_version(self):
+        self.assertRegex(self.succeed("--version"), r"\Aassay \d+\.\d+\.\d+\n\Z")
+
+    def test_a_full_standard_output_is_noticed(self):
+        with open("/dev/full", "w") as full:
+            result = subprocess.run([ASSAY, "size"], stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(result.returncode, BAD_INPUT)
+        self.assertIn("standard output", result.stderr)
+
+
+class Output(Command):
+    def test_a_bare_json_flag_does_not_eat_the_word_behind_it(self):
+        trace = self.dir / "trace.csv"
+        trace.write_text("not a trace\n")
+        self.refuse("replay", "--json", trace, "--ep", 2, says="trace.csv")
+
+    def test_json_file_holds_what_json_prints_and_text_is_printed_as_well(self):
+        target = self.dir / "size.json"
+        text = self.succeed("size", f"--json={target}")
+        self.assertEqual(text, self.succeed("size"))
+        self.assertEqual(target.read_text(), self.succeed("size", "--json"))
+        self.assertEqual(list(self.dir.iterdir()), [target], "no temporary file stays")
+
+    def test_unwritable_output_is_refused_before_the_work(self):
+        (self.dir / "file").write_text("")
+        (self.dir / "directory").mkdir()
+        for target, says in (("missing/x.json", "No such file or directory"),
+                             ("file/x.json", "Not a directory"), ("directory", "directory"),
+                             ("directory/", "directory"), ("/dev/null", "not a regular file")):
+            with self.subTest(target):
+                path = target if target.startswith("/") else f"{self.dir}/{target}"
+                self.refuse("size", f"--json={path}", says=[path, says])
+                # The trace does not exist either: the output is what is looked at first.
+                self.refuse("replay", "missing.csv", f"--json={path}", says=[path, says])
+                if target != "/dev/null":
+                    self.refuse("trace", "convert", "missing.csv", path, says=[path, says])
+        self.refuse("size", "--json=", says="--json")
+
+
+class Size(Command):
+    def test_the_published_configuration(self):
+        arguments = ("size", "--case", "ep=8 experts=256 top_k=6 hidden=5120 max_tokens=4096",
+                     "--recipe", "mxfp8")
+        size = self.json(*arguments)
+        self.assertEqual(size["per_token"]["dispatch_per_target"], 5328)
+        self.assertEqual(size["per_token"]["dispatch_max"], 31968)
+        self.assertEqual(size["per_token"]["combine_max"], 61440)
+        self.assertEqual(size["per_rank"]["recv_hidden"], 160 << 20)
+        self.assertEqual(size["hidden_traffic"]["all_gather"], 8 * 4096 * 5120)
+        self.assertEqual(size["hidden_traffic"]["top_k_copies"], 6 * 4096 * 5120)
+        text = self.succeed(*arguments)
+        self.assertIn("160 MiB", text)
+        self.assert_same_fields(text, size)
+
+    def test_nvfp4_is_about_28_percent_of_bf16(self):
+        size = self.json("size", "--case", "ep=8 experts=256 top_k=6 hidden=5120 max_tokens=4096",
+                         "--recipe", "nvfp4")
+        self.assertAlmostEqual(size["per_token"]["dispatch_over_bf16"], 0.28, delta=0.01)
+
+    def test_a_missing_key_takes_the_printed_default(self):
+        printed = self.json("size")["case"]
+        self.assertEqual(self.json("size", "--case", printed), self.json("size"))
+        self.assertIn(printed, self.succeed("size", "--help"))
+
+    def test_bad_sizes(self):
+        for case, says in (("ep=0", ["ep is 0", "256"]), ("ep=-1", ["-1", "256"]),
+                           ("ep=257", ["257", "256"]), ("ep=two", ['"two"', "256"]),
+                           ("ep=8 ep=8", ["ep"]), ("ranks=8", ['"ranks"', "ep"]),
+                           ("ep", ["ep"]), ("experts=40000", ["40000", "1 to 3276"]),
+                           ("experts=4 ep=8", ["4", "8"]), ("experts=4 top_k=8 ep=2", ["8", "4"]),
+                           ("max_tokens=4 tokens=5", ["5", "4"]),
+                           ("tokens=1,2,3 ep=2", ["3", "2"]),
+                           ("hidden=99999999999999999999", ["99999999999999999999"])):
+            with self.subTest(case):
+                self.refuse("size", "--case", case, says=says)
+        self.refuse("size", "--recipe", "fp4", says=['"fp4"', "nvfp4"])
+
+
+class Profiles(Command):
+    def test_text_and_json_have_the_same_fields(self):
+        self.assert_same_fields(self.succeed("profiles"), self.json("profiles"))
+
+    def test_one_profile(self):
+        names = [profile["name"] for profile in self.json("profiles")["combine"]]
+        self.assertGreaterEqual(len(names), 4)
+        for name in names:
+            chosen = self.json("profiles", "--profile", name)
+            self.assertEqual([p["name"] for p in chosen["combine"]], [name])
+            self.assertEqual(list(chosen["fields"]), [name])
+
+    def test_an_unknown_profile_is_answered_with_the_names(self):
+        for verb in (["profiles"], ["replay", "x.csv"], ["verify"]):
+            self.refuse(*verb, "--profile", "flashinfer", says=['"flashinfer"', "assay-oneside"])
+
+
+def main():
+    global ASSAY
+    ASSAY = sys.argv.pop(1)
+    unittest.main(verbosity=1)
+
+
+if __name__ == "__main__":
+    main()

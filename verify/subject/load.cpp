@@ -1,0 +1,52 @@
+// Where a subject's name becomes a subject: the only file that knows all of them.
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "model/core/text.hpp"
+#include "verify/mutants/mutants.hpp"
+#ifdef ASSAY_WITH_CUDA
+#include "verify/subject/cuda_subject.hpp"
+#endif
+#include "verify/subject/sim_subject.hpp"
+#include "verify/subject/subject.hpp"
+
+namespace assay::verify {
+
+namespace {
+
+Expected<Subject> load_mutant(std::string_view name) {
+  std::vector<std::string> names;
+  for (const Mutant& mutant : mutants()) {
+    if (name == mutant.name) return Subject::wrap(mutant.subject, "sim", mutant.name);
+    names.emplace_back(mutant.name);
+  }
+  return bad_input(
+      fmt::format("mutant is {}; allowed are {}", in_quotes(name), joined(names)));
+}
+
+}  // namespace
+
+Expected<Subject> load_subject(std::string_view spec, std::string_view mutant) {
+  constexpr std::string_view kPlugin = "plugin:";
+  if (!mutant.empty()) {
+    if (spec == "sim") return load_mutant(mutant);
+    return bad_input(fmt::format("mutant {} is a simulated subject; --subject {} cannot be it",
+                                 in_quotes(mutant), in_quotes(spec)));
+  }
+  if (spec == "sim") return Subject::wrap(&simulated_subject(), "sim");
+  if (spec.substr(0, kPlugin.size()) == kPlugin)
+    return Subject::plugin(std::string(spec.substr(kPlugin.size())));
+  if (spec == "cuda") {
+#ifdef ASSAY_WITH_CUDA
+    return Subject::wrap(&cuda_subject(), "cuda");
+#else
+    return unsupported("subject \"cuda\" needs a build with nvcc and NCCL; this build has neither "
+                       "or lacks one; allowed are sim and plugin:FILE");
+#endif
+  }
+  return bad_input(
+      fmt::format("subject is {}; allowed are sim, cuda and plugin:FILE", in_quotes(spec)));
+}
+
+}  // namespace assay::verify

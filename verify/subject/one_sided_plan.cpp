@@ -1,0 +1,232 @@
+#include "verify/subject/one_sided_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <initializer_list>
+#include <numeric>
+
+#include "model/moe/profile.hpp"
+
+namespace assay::verify {
+
+using one_sided::RowFormat;
+using one_sided::Sum;
+using A = moe::CombineArithmetic;
+
+namespace {
+
+std::uint64_t u64(std::int64_t value) { return static_cast<std::uint64_t>(value); }
+
+std::uint64_t format_bytes(RowFormat format) {
+  return format == RowFormat::kE4m3 ? 1 : format == RowFormat::kF32 ? 4 : 2;
+}
+
+RowFormat row_format(std::int32_t dtype) {
+  return dtype == ASSAY_DTYPE_BF16  ? RowFormat::kBf16
+         : dtype == ASSAY_DTYPE_F16 ? RowFormat::kF16
+                                    : RowFormat::kF32;
+}
+
+// Which of the kernels' sums computes a profile's arithmetic; an error if none does.
+Expected<Sum> sum_of(const A& a, bool low_precision) {
+  const bool ftz = a.flush_subnormals;
+  const bool at_reader = low_precision && a.low_precision == A::LowPrecision::kReaderE4m3;
+  if (a.accumulate == A::Accumulate::kPayload && a.holes == A::Holes::kAddZero && !low_precision)
+    return ftz ? Sum::kPayloadFtz : Sum::kPayload;
+  if (a.accumulate == A::Accumulate::kF32 && a.holes == A::Holes::kCompact && !at_reader)
+    return ftz ? Sum::kF32CompactFtz : Sum::kF32Compact;
+  if (a.accumulate == A::Accumulate::kF32 && a.holes == A::Holes::kAddZero) {
+    if (at_reader) return ftz ? Sum::kF32FtzThroughE4m3 : Sum::kF32ThroughE4m3;
+    return ftz ? Sum::kF32Ftz : Sum::kF32;
+  }
+  return unsupported("our kernels have no combine for this profile's arithmetic");
+}
+
+// The start of the next payload in a rank's inputs: a widest vector's alignment.
+constexpr std::uint64_t kInputAlignment = 16;
+
+std::uint64_t round_up(std::uint64_t bytes) {
+  return (bytes + kInputAlignment - 1) / kInputAlignment * kInputAlignment;
+}
+
+// The widest of 16, 8, 4, 2, 1 that divides every number given (SPEC KER-1.4).
+std::uint32_t widest_vector(std::initializer_list<std::uint64_t> numbers) {
+  std::uint64_t divisor = 16;
+  for (const std::uint64_t number : numbers) divisor = std::gcd(divisor, number);
+  return static_cast<std::uint32_t>(divisor);
+}
+
+}  // namespace
+
+std::uint64_t GroupPlan::row_bytes() const {
+  return format_bytes(rows) * u64(config.hidden_size);
+}
+std::uint64_t GroupPlan::out_row_bytes() const {
+  return format_bytes(out) * u64(config.hidden_size);
+}
+std::uint64_t GroupPlan::payload_bytes() const {
+  return u64(config.max_tokens_per_rank) * u64(config.max_payload_bytes_total) +
+         kInputAlignment * one_sided::kMaxPayloads;
+}
+
+Expected<GroupPlan> plan_group(const assay_group_config& config) {
+  ASSAY_TRY(const moe::CombineProfile* profile, moe::find_combine_profile(config.profile));
+  const A& arithmetic = profile->arithmetic;
+  const bool low_precision = config.low_precision_combine != 0;
+  ASSAY_TRY(const Sum sum, sum_of(arithmetic, low_precision));
+  const RowFormat rows = row_format(config.combine_dtype);
+  const bool staged =
+      low_precision && arithmetic.low_precision == A::LowPrecision::kSenderE4m3;
+  const bool bf16_out =
+      low_precision && arithmetic.low_precision_out == A::LowPrecisionOut::kBf16;
+  one_sided::GroupCapacity capacity;
+  capacity.ep_size = config.ep_size;
+  capacity.top_k = config.top_k;
+  capacity.max_tokens_per_rank = config.max_tokens_per_rank;
+  capacity.payload_bytes_total = config.max_payload_bytes_total;
+  capacity.row_bytes = static_cast<std::int64_t>(format_bytes(rows)) * config.hidden_size;
+  capacity.staged_row_bytes = staged ? config.hidden_size : 0;
+  ASSAY_TRY(const one_sided::Workspace workspace, one_sided::Workspace::make(capacity));
+  GroupPlan plan{config,
+                 workspace,
+                 sum,
+                 rows,
+                 staged ? RowFormat::kE4m3 : rows,
+                 bf16_out ? RowFormat::kBf16 : rows};
+  plan.config.profile = plan.config.options = nullptr;
+  return plan;
+}
+
+Expected<RoundPlan> plan_round(const GroupPlan& group, const assay_round& round) {
+  const assay_group_config& config = group.config;
+  if (round.struct_size < sizeof(assay_round))
+    return bad_input(fmt::format("assay_round has {} bytes; at least {} are needed",
+                                 round.struct_size, sizeof(assay_round)));
+  if (round.max_tokens_per_rank < 1 || round.max_tokens_per_rank > config.max_tokens_per_rank)
+    return bad_input(fmt::format("max_tokens_per_rank of the round is {}; allowed are 1 to the "
+                                 "group's capacity {}",
+                                 round.max_tokens_per_rank, config.max_tokens_per_rank));
+  if (round.num_payloads < 1 ||
+      round.num_payloads > static_cast<std::int32_t>(one_sided::kMaxPayloads))
+    return bad_input(fmt::format("the round has {} payloads; allowed are 1 to {}",
+                                 round.num_payloads, one_sided::kMaxPayloads));
+  for (std::int32_t rank = 0; rank < config.num_local_ranks; ++rank)
+    if (round.num_tokens[rank] < 0 || round.num_tokens[rank] > round.max_tokens_per_rank)
+      return bad_input(fmt::format("rank {} has {} tokens; allowed are 0 to max_tokens_per_rank {}",
+                                   rank, round.num_tokens[rank], round.max_tokens_per_rank));
+
+  RoundPlan plan{};
+  one_sided::RoundShape shape;
+  shape.num_experts = config.num_experts;
+  shape.max_tokens_per_rank = round.max_tokens_per_rank;
+  for (std::uint32_t rank = 0; rank < static_cast<std::uint32_t>(config.ep_size); ++rank)
+    if (round.rank_mask == nullptr || ((round.rank_mask[rank / 64] >> (rank % 64)) & 1) != 0)
+      shape.alive.word[rank / 64] |= std::uint64_t{1} << (rank % 64);
+  std::uint64_t from = 0;
+  std::int64_t total = 0;
+  for (std::int32_t i = 0; i < round.num_payloads; ++i) {
+    const assay_payload& payload = round.payloads[i];
+    if (payload.bytes_per_token < 1)
+      return bad_input(fmt::format("payload {} has 0 bytes per token; at least 1 is needed",
+                                   payload.name));
+    total += payload.bytes_per_token;
+    shape.payload_bytes.push_back(payload.bytes_per_token);
+    if (payload.holds_expert_ids != 0) plan.ids_payload = i;
+    plan.payload_from_at.push_back(from);
+    from = round_up(from + std::uint64_t{payload.bytes_per_token} *
+                               u64(config.max_tokens_per_rank));
+  }
+  if (total > config.max_payload_bytes_total)
+    return bad_input(fmt::format("the round's payloads have {} bytes per token; the group's "
+                                 "capacity is {}",
+                                 total, config.max_payload_bytes_total));
+  plan.payload_at = group.workspace.payload_offsets(shape);
+  plan.group.at = group.workspace.offsets();
+  plan.group.alive = shape.alive;
+  plan.group.ep_size = static_cast<std::uint32_t>(config.ep_size);
+  plan.group.layout_digest = group.workspace.round_digest(shape);
+  plan.group.max_tokens_per_rank = static_cast<std::uint32_t>(round.max_tokens_per_rank);
+  return plan;
+}
+
+std::uint32_t tokens_of(const assay_round& round, RankId rank) {
+  return static_cast<std::uint32_t>(round.num_tokens[rank.value()]);
+}
+
+namespace {
+
+one_sided::GroupParams with_window(const RoundPlan& plan, const RankMemory& memory) {
+  one_sided::GroupParams group = plan.group;
+  group.window = memory.window;
+  return group;
+}
+
+}  // namespace
+
+one_sided::DispatchParams dispatch_params(const GroupPlan& group, const RoundPlan& plan,
+                                          const assay_round& round, RankId rank,
+                                          const RankMemory& memory) {
+  one_sided::DispatchParams params{};
+  params.group = with_window(plan, memory);
+  params.experts = one_sided::split_experts(group.config.num_experts, group.config.ep_size);
+  params.num_tokens = tokens_of(round, rank);
+  params.num_payloads = static_cast<std::uint32_t>(round.num_payloads);
+  params.topk_ids = memory.topk_ids;
+  for (std::size_t i = 0; i < plan.payload_at.size(); ++i) {
+    one_sided::PayloadParams& payload = params.payload[i];
+    payload.rows = memory.payload_rows.at(plan.payload_from_at[i]);
+    payload.recv_offset = plan.payload_at[i];
+    payload.bytes_per_token = round.payloads[i].bytes_per_token;
+    payload.vector_bytes =
+        widest_vector({payload.bytes_per_token, payload.rows.raw,
+                       memory.window.first.raw + payload.recv_offset, memory.window.stride_bytes});
+  }
+  return params;
+}
+
+one_sided::SanitizeParams sanitize_params(const GroupPlan& group, const RoundPlan& plan,
+                                          const RankMemory& memory) {
+  CONTRACT(plan.ids_payload >= 0);
+  return {with_window(plan, memory), plan.payload_at[static_cast<std::size_t>(plan.ids_payload)],
+          static_cast<std::uint32_t>(group.config.top_k), group.config.invalid_expert_id};
+}
+
+one_sided::StageParams stage_params(const GroupPlan& group, const RoundPlan& plan,
+                                    const RankMemory& memory) {
+  return {with_window(plan, memory), group.workspace.rows_offset(),
+          group.workspace.staged_offset(), static_cast<std::uint32_t>(group.config.hidden_size)};
+}
+
+one_sided::CombineParams combine_params(const GroupPlan& group, const RoundPlan& plan,
+                                        const assay_round& round, RankId rank,
+                                        const RankMemory& memory) {
+  one_sided::CombineParams params{};
+  params.group = with_window(plan, memory);
+  params.num_tokens = tokens_of(round, rank);
+  params.hidden_size = static_cast<std::uint32_t>(group.config.hidden_size);
+  params.rows_offset = group.pulled == RowFormat::kE4m3 ? group.workspace.staged_offset()
+                                                         : group.workspace.rows_offset();
+  params.out = memory.out;
+  params.vector_bytes = widest_vector(
+      {format_bytes(group.pulled) * u64(group.config.hidden_size), group.out_row_bytes(),
+       memory.out.raw, memory.window.first.raw + params.rows_offset, memory.window.stride_bytes});
+  return params;
+}
+
+Status status_of(RankId rank, const std::byte* bytes) {
+  struct {
+    std::uint32_t failure, epoch, peer, unused;
+    std::uint64_t seen, expected;
+  } status{};
+  static_assert(sizeof(status) == one_sided::StatusWord::kBytes);
+  std::memcpy(&status, bytes, sizeof status);
+  if (status.failure == 0) return Done{};
+  const bool timed_out = status.failure == static_cast<std::uint32_t>(one_sided::Failure::kTimeOut);
+  return bad_input(fmt::format(
+      "rank {} gave up: {} in epoch {}, waiting for peer {}: flag {:#018x}, expected {:#018x}",
+      rank.value(), timed_out ? "time-out" : "the peer runs other sizes or another payload set",
+      status.epoch, status.peer, status.seen, status.expected));
+}
+
+}  // namespace assay::verify

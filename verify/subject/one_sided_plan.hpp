@@ -1,0 +1,66 @@
+// From the C interface's words to the kernels': which arithmetic a profile means, which requests are
+// refused, and the parameters of every kernel of a round. Shared by the simulated and the CUDA
+// subject, so that both launch the same thing. Decides SPEC VER-6; runs nothing.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cuda/kernels/one_sided/workspace_layout.hpp"
+#include "model/core/expected.hpp"
+#include "verify/subject/subject.h"
+
+namespace assay::verify {
+
+// Everything about a group that its configuration fixes.
+struct GroupPlan {
+  assay_group_config config;  // `profile` and `options` are not kept
+  one_sided::Workspace workspace;
+  one_sided::Sum sum;
+  one_sided::RowFormat rows;    // of expert_out
+  one_sided::RowFormat pulled;  // of what combine pulls
+  one_sided::RowFormat out;
+
+  std::uint64_t row_bytes() const;  // of one expert_out row
+  std::uint64_t out_row_bytes() const;
+  std::uint64_t payload_bytes() const;  // of one rank's payload rows at capacity, with alignment
+};
+
+// Errors: an unknown profile, an arithmetic that our kernels have not, sizes that do not fit.
+Expected<GroupPlan> plan_group(const assay_group_config& config);
+
+// Everything about a round that is equal on all ranks.
+struct RoundPlan {
+  one_sided::GroupParams group;  // without the window
+  std::vector<std::uint64_t> payload_at;       // offset of each payload's rows in the window
+  std::vector<std::uint64_t> payload_from_at;  // offset of each payload's rows in a rank's inputs
+  std::int32_t ids_payload = -1;               // index of the payload that holds expert ids
+};
+
+// Errors: what a caller of dispatch must not ask for; the kernels do not check it again.
+Expected<RoundPlan> plan_round(const GroupPlan& group, const assay_round& round);
+
+// Where one rank's kernels find their inputs and put their output.
+struct RankMemory {
+  Window window;
+  Address topk_ids;
+  Address payload_rows;
+  Address out;
+};
+
+std::uint32_t tokens_of(const assay_round& round, RankId rank);
+one_sided::DispatchParams dispatch_params(const GroupPlan& group, const RoundPlan& plan,
+                                          const assay_round& round, RankId rank,
+                                          const RankMemory& memory);
+one_sided::SanitizeParams sanitize_params(const GroupPlan& group, const RoundPlan& plan,
+                                          const RankMemory& memory);
+one_sided::StageParams stage_params(const GroupPlan& group, const RoundPlan& plan,
+                                    const RankMemory& memory);
+one_sided::CombineParams combine_params(const GroupPlan& group, const RoundPlan& plan,
+                                        const assay_round& round, RankId rank,
+                                        const RankMemory& memory);
+
+// The sentence of a status region (StatusWord::kBytes) that is not zero; Done if it is.
+Status status_of(RankId rank, const std::byte* status);
+
+}  // namespace assay::verify

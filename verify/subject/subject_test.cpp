@@ -1,0 +1,108 @@
+#include "verify/subject/subject.hpp"
+
+#include "model/core/testing.hpp"
+#include "model/core/testing_files.hpp"
+#include "verify/subject/driver.hpp"
+#include "verify/suites/suites.hpp"
+
+namespace assay::verify {
+namespace {
+
+int no_create(const assay_group_config*, void**, assay_message*) { return 7; }
+int no_run(void*, const assay_round*, std::int32_t, assay_experts, void*, assay_message*) {
+  return ASSAY_OK;
+}
+void no_destroy(void*) {}
+
+assay_subject table() {
+  return {ASSAY_SUBJECT_ABI_VERSION, sizeof(assay_subject), "test", no_create, no_run, no_destroy};
+}
+
+std::string refusal(const assay_subject& subject) {
+  const auto wrapped = Subject::wrap(&subject, "test");
+  REQUIRE(!wrapped.has_value());
+  return wrapped.error().sentence;
+}
+
+TEST_CASE("a table of another version, too small or with holes is refused with the numbers",
+          "[VER-1.2]") {
+  assay_subject wrong = table();
+  wrong.abi_version = 2;
+  CHECK(refusal(wrong) == "subject \"test\" has ABI version 2; this build speaks version 1");
+  wrong = table();
+  wrong.struct_size = 8;
+  CHECK(refusal(wrong) == "subject \"test\" has a table of 8 bytes; version 1 needs at least " +
+                              std::to_string(sizeof(assay_subject)));
+  wrong = table();
+  wrong.run = nullptr;
+  CHECK(refusal(wrong) == "subject \"test\" leaves run null");
+  const auto nothing = Subject::wrap(nullptr, "test");
+  CHECK(!nothing.has_value());
+  CHECK(Subject::wrap(&(wrong = table()), "test").has_value());
+}
+
+TEST_CASE("a file that is missing, no library or no plugin is refused in words", "[VER-1.2]") {
+  testing::TempDir directory;
+  const auto missing = Subject::plugin(directory.file("missing.so"));
+  REQUIRE(!missing.has_value());
+  CHECK(missing.error().sentence.find("does not load") != std::string::npos);
+  CHECK(missing.error().sentence.find("No such file") != std::string::npos);
+
+  testing::write_bytes(directory.file("text.so"), "not a library");
+  const auto text = Subject::plugin(directory.file("text.so"));
+  REQUIRE(!text.has_value());
+  CHECK(text.error().sentence.find("does not load") != std::string::npos);
+
+  // A library that is loaded already and exports nothing of ours.
+  const auto other = Subject::plugin(ASSAY_TEST_OTHER_LIBRARY);
+  REQUIRE(!other.has_value());
+  CHECK(other.error().sentence.find("does not export assay_subject_v1") != std::string::npos);
+  CHECK(!Subject::plugin("").has_value());
+}
+
+TEST_CASE("spellings of --subject are told when one is wrong", "[VER-1.2]") {
+  CHECK(load_subject("sim").has_value());
+  const auto unknown = load_subject("simulator");
+  REQUIRE(!unknown.has_value());
+  CHECK(unknown.error().sentence ==
+        "subject is \"simulator\"; allowed are sim, cuda and plugin:FILE");
+  const auto mutant = load_subject("sim", "no_such_mutant");
+  REQUIRE(!mutant.has_value());
+  CHECK(mutant.error().sentence.find("mutant is \"no_such_mutant\"; allowed are") == 0);
+  CHECK(!load_subject("plugin:x.so", "dedup_keeps_last").has_value());
+}
+
+TEST_CASE("the example runs through the plugin loader and conforms in every suite that it serves",
+          "[VER-1.2]") {
+  const auto subject = load_subject(std::string("plugin:") + ASSAY_TEST_EXAMPLE_PLUGIN);
+  REQUIRE(subject.has_value());
+  CHECK(subject->name() == "example-plugin");
+  std::int64_t cases = 0;
+  for (const Suite& suite : suites()) {
+    INFO(suite.name);
+    const auto result = run_suite(suite.name, *subject, {.random_cases_max = 40});
+    REQUIRE(result.has_value());
+    INFO(to_text(result->report));
+    // Three suites of formats that it declines.
+    const bool declined = suite.axes.dtype != moe::Dtype::kBf16 || suite.axes.low_precision;
+    CHECK(result->report.verdict == (declined ? Verdict::kUnsupported : Verdict::kConforms));
+    cases += result->cases;
+  }
+  CHECK(cases > 300);
+}
+
+TEST_CASE("a return value outside the interface is a failure, not a pass", "[VER-1.2]") {
+  const assay_subject odd = table();
+  const auto subject = Subject::wrap(&odd, "odd");
+  REQUIRE(subject.has_value());
+  auto scenario = make_scenario(MoeCase{});
+  REQUIRE(scenario.has_value());
+  const auto outcome = run_scenario(*subject, *scenario);
+  REQUIRE(outcome.has_value());
+  REQUIRE(outcome->state == Outcome::State::kMismatch);
+  CHECK(outcome->mismatches.front().check == "progress");
+  CHECK(outcome->mismatches.front().sentence.find("create returned 7") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace assay::verify

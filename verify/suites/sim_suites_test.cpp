@@ -1,0 +1,113 @@
+// Our own kernels in the simulated machine: they pass every suite, no arithmetic passes for another,
+// and every mutant is caught by the check that is named for it.
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "model/core/testing.hpp"
+#include "verify/mutants/mutants.hpp"
+#include "verify/subject/sim_subject.hpp"
+#include "verify/suites/suites.hpp"
+
+namespace assay::verify {
+namespace {
+
+TEST_CASE("the simulated kernels conform in every suite", "[VER-4.3]") {
+  const auto subject = load_subject("sim");
+  REQUIRE(subject.has_value());
+  for (const Suite& suite : suites()) {
+    INFO(suite.name);
+    const auto result =
+        run_suite(suite.name, *subject, {.budget_seconds = 2, .random_cases_max = 25});
+    REQUIRE(result.has_value());
+    INFO(to_text(result->report));
+    CHECK(result->report.verdict == Verdict::kConforms);
+  }
+}
+
+// The simulated kernels told to compute another profile than the driver demands.
+const char* pretended = "";
+int create_other(const assay_group_config* config, void** group, assay_message* message) {
+  assay_group_config other = *config;
+  other.profile = pretended;
+  return simulated_subject().create(&other, group, message);
+}
+
+bool same_for(const moe::CombineArithmetic& a, const moe::CombineArithmetic& b, const Axes& axes) {
+  const bool low_same = !axes.low_precision || a.low_precision_out == b.low_precision_out;
+  // 16-bit additions never flush; f32 additions of f16 values never meet a subnormal.
+  const bool flush_matters =
+      axes.dtype == moe::Dtype::kF32 ||
+      (axes.dtype == moe::Dtype::kBf16 && a.accumulate == moe::CombineArithmetic::Accumulate::kF32);
+  return a.accumulate == b.accumulate && a.holes == b.holes && a.trees == b.trees && low_same &&
+         (a.flush_subnormals == b.flush_subnormals || !flush_matters);
+}
+
+TEST_CASE("no arithmetic passes for another in the combine suites", "[VER-4.3]") {
+  const assay_subject table{ASSAY_SUBJECT_ABI_VERSION, sizeof(assay_subject), "pretender",
+                            create_other, simulated_subject().run, simulated_subject().destroy};
+  const auto subject = Subject::wrap(&table, "pretender");
+  REQUIRE(subject.has_value());
+  int told_apart = 0;
+  for (const char* name : {"combine_bf16", "combine_f16", "combine_f32"}) {
+    const Suite& suite = **find_suite(name);
+    for (const moe::CombineProfile& demanded : moe::combine_profiles()) {
+      for (const moe::CombineProfile& computed : moe::combine_profiles()) {
+        if (same_for(demanded.arithmetic, computed.arithmetic, suite.axes)) continue;
+        pretended = computed.name.data();
+        const auto result = run_suite(suite, *subject, {.profile = &demanded, .shrink = false});
+        REQUIRE(result.has_value());
+        if (result->report.verdict == Verdict::kUnsupported) continue;
+        INFO(name << ": " << computed.name << " for " << demanded.name);
+        INFO(to_text(result->report));
+        CHECK(result->report.verdict == Verdict::kMismatch);
+        if (result->report.verdict != Verdict::kMismatch) continue;
+        CHECK(result->report.mismatches.front().check == "combine.bits");
+        ++told_apart;
+      }
+    }
+  }
+  CHECK(told_apart >= 20);
+}
+
+// Cases without anything odd: what a fault needs is absent from one of them at least.
+bool harmless_somewhere(const Subject& subject) {
+  for (const char* line :
+       {"ep=1 experts=1 top_k=1 hidden=8 max_tokens=1 tokens=1 rounds=1 seed=1",
+        "ep=4 experts=4 top_k=4 hidden=8 max_tokens=1 tokens=1 rounds=1 seed=1",
+        "ep=2 experts=2 top_k=1 hidden=8 max_tokens=1 tokens=1 rounds=1 seed=1"}) {
+    const auto c = parse_moe_case(line, MoeCase{});
+    const auto scenario = make_scenario(*c);
+    const auto outcome = run_scenario(subject, *scenario);
+    if (outcome.has_value() && outcome->state == Outcome::State::kConforms) return true;
+  }
+  return false;
+}
+
+TEST_CASE("every mutant is caught, by the check that is named for it", "[VER-4.4]") {
+  for (const Mutant& mutant : mutants()) {
+    INFO(mutant.name << ": " << mutant.title);
+    const auto subject = load_subject("sim", mutant.name);
+    REQUIRE(subject.has_value());
+    std::string caught_in;
+    std::set<std::string> by;
+    for (const Suite& suite : suites()) {
+      const auto result = run_suite(suite.name, *subject,
+                                    {.budget_seconds = 1, .random_cases_max = 10,
+                                     .shrink = false});
+      REQUIRE(result.has_value());
+      if (result->report.verdict != Verdict::kMismatch) continue;
+      caught_in += std::string(suite.name) + " ";
+      for (const Mismatch& mismatch : result->report.mismatches) by.insert(mismatch.check);
+      if (by.count(mutant.caught_by) == 1) break;
+    }
+    std::string names;
+    for (const std::string& check : by) names += check + " ";
+    INFO("caught in " << caught_in << "by " << names << "and not by " << mutant.caught_by);
+    CHECK(by.count(mutant.caught_by) == 1);
+    if (mutant.needs[0] != '\0') CHECK(harmless_somewhere(*subject));
+  }
+}
+
+}  // namespace
+}  // namespace assay::verify
