@@ -15,6 +15,7 @@
 #include "traces/readers/readers.hpp"
 #include "traces/replay/replay.hpp"
 #include "verify/compare/report.hpp"
+#include "verify/mutants/mutants.hpp"
 
 namespace assay::tools {
 namespace {
@@ -94,7 +95,7 @@ verify::Repro repro_of(const ReplayArguments& from, const traces::ReplayResult& 
     return repro;
   }
   const traces::ReplayMismatch& first = result.mismatches.front();
-  repro.flags.emplace_back("--steps", fmt::format("{}:{}", first.segment_step, first.step + 1));
+  repro.flags.emplace_back("--steps", fmt::format("{}:{}", first.first_step, first.last_step + 1));
   repro.flags.emplace_back("--layers", fmt::format("{}:{}", first.layer, first.layer + 1));
   return repro;
 }
@@ -109,6 +110,11 @@ verify::Report make_report(const ReplayArguments& from, const traces::Rounds& ro
   report.coverage = result.coverage;
   report.provenance = verify::group_provenance(subject, rounds.group());
   for (auto& line : verify::oracle_provenance()) report.provenance.push_back(std::move(line));
+  for (const verify::Mutant& mutant : verify::mutants()) {
+    if (subject.mutant() == mutant.name)
+      report.provenance.emplace_back("mutant",
+                                     fmt::format("{}; needs {}", mutant.title, mutant.needs));
+  }
   report.repro = repro_of(from, result);
   if (!result.mismatches.empty()) {
     report.verdict = verify::Verdict::kMismatch;

@@ -72,12 +72,13 @@ Expected<std::vector<std::string_view>> wanted_suites(const OptionalText& name) 
   return std::vector<std::string_view>{suite->name};
 }
 
-// Mismatch is worse than mistrust, mistrust worse than what a subject does not support.
+// Mismatch is worse than mistrust. A suite that the subject does not serve at all is told in its
+// line, and decides the verdict only if it serves none.
 int badness(verify::Verdict verdict) {
   switch (verdict) {
-    case verify::Verdict::kConforms:
-      return 0;
     case verify::Verdict::kUnsupported:
+      return 0;
+    case verify::Verdict::kConforms:
       return 1;
     case verify::Verdict::kMistrusted:
       return 2;
@@ -93,7 +94,9 @@ Expected<ExitCode> run_verify(const VerifyArguments& from) {
   ASSAY_TRY(const auto names, wanted_suites(from.suite));
   ASSAY_TRY(const verify::Subject subject,
             verify::load_subject(from.subject.value_or("sim"), from.mutant.value_or("")));
-  Table table{{"suite", "verdict", "cases", "skipped", "rounds", "rows", "mismatching_rounds"}, {}};
+  Table table{
+      {"suite", "verdict", "cases", "skipped", "rounds", "rows", "mismatching_rounds", "reason"},
+      {}};
   std::optional<verify::SuiteResult> worst;
   {
     Progress progress("suites", static_cast<std::int64_t>(names.size()));
@@ -101,7 +104,8 @@ Expected<ExitCode> run_verify(const VerifyArguments& from) {
       ASSAY_TRY(verify::SuiteResult result, verify::run_suite(name, subject, options));
       table.rows.push_back({std::string(name), std::string(verdict_name(result.report.verdict)),
                             result.cases, result.skipped, result.report.coverage.rounds,
-                            result.report.coverage.rows, result.report.mismatching_rounds});
+                            result.report.coverage.rows, result.report.mismatching_rounds,
+                            result.report.reasons.empty() ? "" : result.report.reasons.front()});
       if (!worst || badness(result.report.verdict) > badness(worst->report.verdict))
         worst = std::move(result);
       progress.advance();

@@ -1,6 +1,6 @@
 // Start here: does a subject (a kernel under test) agree with the model? A subject gets rounds of
-// one-sided dispatch and combine; its bytes are compared with the only legal ones; what differs is a
-// Mismatch with domain coordinates, never an error. Read in this order:
+// one-sided dispatch and combine; its bytes are compared with the only legal ones; what differs is
+// a Mismatch with domain coordinates, never an error. Read in this order:
 //
 //   subject/subject.h     what can be tested, as a C interface (simulated, CUDA, plugin library)
 //   subject/subject.hpp   the same for C++: loading by name, ownership
@@ -9,14 +9,14 @@
 //   checks/checks.hpp     the checks, one file each, with the order in which they speak
 //   compare/mismatch.hpp  what a check says
 //   compare/report.hpp    how people and scripts read it: verdict, at most 40 lines, JSON, REPRO
-//   gen/gen.hpp           cases into rounds; random cases that shrink
+//   gen/gen.hpp           cases into rounds; gen/cases.hpp: random cases and smaller ones
 //   suites/suites.hpp     the axes under test as data; what each suite must have exercised
 //   mutants/mutants.hpp   wrong kernels, and the check that must catch each
 //   CONTRACT.md           per output: bitwise, or equal as sets; variations allowed
 //
 //   auto subject = load_subject("sim");                          // or "plugin:libmine.so"
 //   auto result = run_suite("dispatch", *subject, {.budget_seconds = 10, .seed = 1});
-//   print(make_report(*result));                                  // exit code: exit_code(verdict)
+//   std::cout << to_text(result->report);                         // exit_code(report.verdict)
 //
 // The other way in, with rounds of one's own (a replayer):
 //   auto driver = Driver::make(*subject, setup);                  // GroupSetup

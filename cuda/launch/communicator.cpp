@@ -1,3 +1,5 @@
+// Ranks, devices and symmetric memory through NCCL's host API. Every failure names the call and
+// what the machine lacks.
 #include "cuda/launch/communicator.hpp"
 
 #include <nccl.h>
@@ -17,13 +19,14 @@ namespace assay::cuda {
 namespace {
 
 Error nccl_error(ncclResult_t code, const std::string& what) {
-  return unsupported(what + ": " + ncclGetErrorString(code) + " (" + ncclGetLastError(nullptr) + ")");
+  return unsupported(what + ": " + ncclGetErrorString(code) + " (" + ncclGetLastError(nullptr) +
+                     ")");
 }
 
-#define ASSAY_NCCL(call, what)                                            \
-  do {                                                                    \
-    const ncclResult_t assay_nccl = (call);                               \
-    if (assay_nccl != ncclSuccess) return nccl_error(assay_nccl, what);   \
+#define ASSAY_NCCL(call, what)                                          \
+  do {                                                                  \
+    const ncclResult_t assay_nccl = (call);                             \
+    if (assay_nccl != ncclSuccess) return nccl_error(assay_nccl, what); \
   } while (false)
 
 // Host and device alignment of every window, the widest vector's by far; NCCL asks for it.
@@ -81,8 +84,8 @@ Expected<Communicator> Communicator::emulated(std::int32_t ep_size, int device) 
   if (ep_size < 1 || ep_size > 256)
     return bad_input("ep_size is " + std::to_string(ep_size) + "; allowed are 1 to 256");
   if (device < 0 || device >= device_count())
-    return unsupported("CUDA device " + std::to_string(device) + " was asked for; this machine has " +
-                       std::to_string(device_count()));
+    return unsupported("CUDA device " + std::to_string(device) +
+                       " was asked for; this machine has " + std::to_string(device_count()));
   auto impl = std::make_shared<Impl>();
   impl->ep_size = ep_size;
   impl->emulated = true;
@@ -139,18 +142,21 @@ Expected<Communicator> Communicator::from_environment(const std::string& id_file
       {"RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"});
   const auto size =
       number_in_environment({"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"});
-  const auto local = number_in_environment({"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
-                                            "MPI_LOCALRANKID", "SLURM_LOCALID"});
+  const auto local = number_in_environment(
+      {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"});
   if (!rank || !size)
-    return bad_input("no rank and size in the environment; start this process under torchrun, "
-                     "mpirun or srun, or set RANK and WORLD_SIZE");
+    return bad_input(
+        "no rank and size in the environment; start this process under torchrun, "
+        "mpirun or srun, or set RANK and WORLD_SIZE");
   if (*rank < 0 || *rank >= *size)
     return bad_input("rank " + std::to_string(*rank) + " of " + std::to_string(*size) +
                      " in the environment; allowed are 0 to size - 1");
   const int device = local.value_or(*rank);
   if (device >= device_count())
-    return unsupported("local rank " + std::to_string(device) + " needs a device of its own; this "
-                       "machine has " + std::to_string(device_count()));
+    return unsupported("local rank " + std::to_string(device) +
+                       " needs a device of its own; this "
+                       "machine has " +
+                       std::to_string(device_count()));
   ASSAY_TRY(const ncclUniqueId id, exchange_id(id_file, *rank));
   auto impl = std::make_shared<Impl>();
   impl->ep_size = *size;
@@ -216,8 +222,9 @@ Expected<SymmetricMemory> Communicator::allocate(std::uint64_t bytes_per_rank) c
   for (std::size_t i = 0; i < impl_->local.size(); ++i) {
     // Registration succeeds and leaves no window where symmetric memory is unsupported.
     if (memory->registered[i] == nullptr)
-      return unsupported("NCCL gave no symmetric window: peer access between all devices and CUDA "
-                         "virtual memory are needed, and NCCL_WIN_ENABLE must not be 0");
+      return unsupported(
+          "NCCL gave no symmetric window: peer access between all devices and CUDA "
+          "virtual memory are needed, and NCCL_WIN_ENABLE must not be 0");
     DeviceScope scope(impl_->local[i].device);
     ASSAY_TRY(const Window window, window_of(memory->registered[i], impl_->ep_size));
     memory->windows.push_back(window);

@@ -1,7 +1,7 @@
 // Which ranks exist, on which device each one is, and memory that all of them reach. Three ways to
-// make a group: several ranks emulated on one device, one process with a device per rank (NCCL), one
-// process per rank (NCCL; rank and size from mpirun, srun or torchrun). Decides how symmetric memory
-// is obtained and what is refused; flags and phases are the kernels'.
+// make a group: several ranks emulated on one device, one process with a device per rank (NCCL),
+// one process per rank (NCCL; rank and size from mpirun, srun or torchrun). Decides how symmetric
+// memory is obtained and what is refused; flags and phases are the kernels'.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct LocalRank {
   int device = 0;
 };
 
-// Bytes per rank at one constant stride in the address space of each local rank. The window of local
-// rank i, as kernels launched on its device address it, is windows()[i].
+// Bytes per rank at one constant stride in the address space of each local rank. The window of
+// local rank i, as kernels launched on its device address it, is windows()[i].
 class SymmetricMemory {
  public:
   struct Impl;
@@ -47,8 +47,8 @@ class Communicator {
   std::span<const LocalRank> local_ranks() const;
   bool is_emulated() const;
 
-  // Collective: every process calls it with the same number. One NCCL window of all ranks, which must
-  // be reachable by loads and stores from every device (an LSA team of the whole group).
+  // Collective: every process calls it with the same number. One NCCL window of all ranks, which
+  // must be reachable by loads and stores from every device (an LSA team of the whole group).
   Expected<SymmetricMemory> allocate(std::uint64_t bytes_per_rank) const;
 
  private:

@@ -1,5 +1,5 @@
-// Devices, memory and streams of CUDA as values that clean up after themselves, and CUDA's errors as
-// sentences. Decides nothing; needs the CUDA runtime, not nvcc.
+// Devices, memory and streams of CUDA as values that clean up after themselves, and CUDA's errors
+// as sentences. Decides nothing; needs the CUDA runtime, not nvcc.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -23,9 +23,9 @@ inline Error cuda_error(cudaError_t code, const std::string& what) {
   return Error{kind, what + ": " + cudaGetErrorString(code)};
 }
 
-#define ASSAY_CUDA(call, what)                                             \
-  do {                                                                     \
-    const cudaError_t assay_code = (call);                                 \
+#define ASSAY_CUDA(call, what)                                                         \
+  do {                                                                                 \
+    const cudaError_t assay_code = (call);                                             \
     if (assay_code != cudaSuccess) return ::assay::cuda::cuda_error(assay_code, what); \
   } while (false)
 
@@ -49,8 +49,8 @@ class DeviceMemory {
  public:
   static Expected<DeviceMemory> make(std::size_t bytes, const std::string& what) {
     DeviceMemory memory;
-    ASSAY_CUDA(cudaMalloc(&memory.data_, bytes), "cudaMalloc of " + std::to_string(bytes) +
-                                                     " bytes for " + what);
+    ASSAY_CUDA(cudaMalloc(&memory.data_, bytes),
+               "cudaMalloc of " + std::to_string(bytes) + " bytes for " + what);
     return Expected<DeviceMemory>(std::move(memory));
   }
   DeviceMemory() = default;

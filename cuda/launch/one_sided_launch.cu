@@ -1,5 +1,5 @@
-// The one-sided bodies as CUDA kernels, and the table through which a launcher finds them by the same
-// keys as the simulated machine finds a body. The sm_100a code has not been run on hardware.
+// The one-sided bodies as CUDA kernels, and the table through which a launcher finds them by the
+// same keys as the simulated machine finds a body. The sm_100a code has not been run on hardware.
 #include "cuda/launch/one_sided_launch.hpp"
 
 #include <algorithm>
@@ -16,20 +16,11 @@ static_assert(Ops<PtxOps>);
 
 namespace {
 
-struct RankLaunch {
-  RankId rank;
-  std::uint64_t timeout_ns;
-};
-
-__device__ PtxOps make_ops(const RankLaunch& launch, std::uint32_t* shared) {
-  return PtxOps{launch.rank, blockIdx.x, gridDim.x, shared, launch.timeout_ns};
-}
-
 template <int kTopK>
 __global__ void dispatch_kernel(const __grid_constant__ DispatchParams params,
                                 const RankLaunch launch) {
   __shared__ std::uint32_t shared[DispatchShared<kTopK>::kWords];
-  PtxOps ops = make_ops(launch, shared);
+  PtxOps ops = PtxOps::of(launch, shared);
   dispatch<kTopK>(ops, params);
 }
 
@@ -37,19 +28,19 @@ template <Sum kSum, BitFormat In, BitFormat Out, int kTopK>
 __global__ void combine_kernel(const __grid_constant__ CombineParams params,
                                const RankLaunch launch) {
   __shared__ std::uint32_t shared[CombineShared::kWords];
-  PtxOps ops = make_ops(launch, shared);
+  PtxOps ops = PtxOps::of(launch, shared);
   combine<SumTraits<kSum>, In, Out, kTopK>(ops, params);
 }
 
 __global__ void sanitize_kernel(const __grid_constant__ SanitizeParams params,
                                 const RankLaunch launch) {
-  PtxOps ops = make_ops(launch, nullptr);
+  PtxOps ops = PtxOps::of(launch, nullptr);
   sanitize(ops, params);
 }
 
 template <BitFormat In>
 __global__ void stage_kernel(const __grid_constant__ StageParams params, const RankLaunch launch) {
-  PtxOps ops = make_ops(launch, nullptr);
+  PtxOps ops = PtxOps::of(launch, nullptr);
   stage<In>(ops, params);
 }
 
@@ -61,10 +52,12 @@ const void* pointer(Kernel* kernel) {
 const void* find_dispatch_kernel(int top_k) {
   switch (top_k) {
 #define ASSAY_CASE(k) \
-  case k: return pointer(&dispatch_kernel<k>);
+  case k:             \
+    return pointer(&dispatch_kernel<k>);
     ASSAY_TOP_KS(ASSAY_CASE)
 #undef ASSAY_CASE
-    default: return nullptr;
+    default:
+      return nullptr;
   }
 }
 
@@ -72,10 +65,12 @@ template <Sum kSum, BitFormat In, BitFormat Out>
 const void* find_combine_kernel_of(int top_k) {
   switch (top_k) {
 #define ASSAY_CASE(k) \
-  case k: return pointer(&combine_kernel<kSum, In, Out, k>);
+  case k:             \
+    return pointer(&combine_kernel<kSum, In, Out, k>);
     ASSAY_TOP_KS(ASSAY_CASE)
 #undef ASSAY_CASE
-    default: return nullptr;
+    default:
+      return nullptr;
   }
 }
 
@@ -103,11 +98,14 @@ const void* find_combine_kernel_in(RowFormat rows, RowFormat out, int top_k) {
 
 const void* find_combine_kernel(Sum sum, RowFormat rows, RowFormat out, int top_k) {
   switch (sum) {
-    case Sum::kPayload: return find_combine_kernel_in<Sum::kPayload>(rows, out, top_k);
+    case Sum::kPayload:
+      return find_combine_kernel_in<Sum::kPayload>(rows, out, top_k);
     case Sum::kPayloadFtz:
       return find_combine_kernel_in<Sum::kPayloadFtz>(rows, out, top_k);
-    case Sum::kF32: return find_combine_kernel_in<Sum::kF32>(rows, out, top_k);
-    case Sum::kF32Ftz: return find_combine_kernel_in<Sum::kF32Ftz>(rows, out, top_k);
+    case Sum::kF32:
+      return find_combine_kernel_in<Sum::kF32>(rows, out, top_k);
+    case Sum::kF32Ftz:
+      return find_combine_kernel_in<Sum::kF32Ftz>(rows, out, top_k);
     case Sum::kF32Compact:
       return find_combine_kernel_in<Sum::kF32Compact>(rows, out, top_k);
     case Sum::kF32CompactFtz:
@@ -122,10 +120,14 @@ const void* find_combine_kernel(Sum sum, RowFormat rows, RowFormat out, int top_
 
 const void* find_stage_kernel(RowFormat rows) {
   switch (rows) {
-    case RowFormat::kBf16: return pointer(&stage_kernel<Bf16>);
-    case RowFormat::kF16: return pointer(&stage_kernel<F16>);
-    case RowFormat::kF32: return pointer(&stage_kernel<F32>);
-    case RowFormat::kE4m3: return nullptr;
+    case RowFormat::kBf16:
+      return pointer(&stage_kernel<Bf16>);
+    case RowFormat::kF16:
+      return pointer(&stage_kernel<F16>);
+    case RowFormat::kF32:
+      return pointer(&stage_kernel<F32>);
+    case RowFormat::kE4m3:
+      return nullptr;
   }
   return nullptr;
 }

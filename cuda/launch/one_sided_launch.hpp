@@ -1,7 +1,7 @@
-// Launching the one-sided kernels: finds the kernel of a request in the instantiation matrix, checks
-// what the hardware demands, enqueues it on a stream. Decides grids, blocks and what is refused
-// before a launch; the protocol is cuda/kernels/one_sided. No CUDA type appears here, so host code
-// compiled without nvcc can include it.
+// Launching the one-sided kernels: finds the kernel of a request in the instantiation matrix,
+// checks what the hardware demands, enqueues it on a stream. Decides grids, blocks and what is
+// refused before a launch; the protocol is cuda/kernels/one_sided. No CUDA type appears here, so
+// host code compiled without nvcc can include it.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ struct LaunchConfig {
   Stream stream;
 };
 
-// The kernels of one group: looked up once, loaded on every device before its first launch (a lazily
-// loaded module would wait for the kernel that waits for it).
+// The kernels of one group: looked up once, loaded on every device before its first launch (a
+// lazily loaded module would wait for the kernel that waits for it).
 class OneSidedKernels {
  public:
   // Errors: unsupported, for what this build does not instantiate.

@@ -1,3 +1,4 @@
+// The kernel that asks NCCL where peers are mapped. Decides nothing.
 #include "cuda/launch/peer_addresses.hpp"
 
 #include <nccl_device.h>

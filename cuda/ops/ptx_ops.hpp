@@ -10,15 +10,28 @@
 namespace assay::cuda {
 
 // PTX prose of a type, for asm statements: suffix and register class.
-#define ASSAY_PTX_LOAD(order_scope, suffix, constraint, type)                                  \
-  asm volatile("ld." order_scope "global." suffix " %0, [%1];" : constraint(value) : "l"(a) \
+#define ASSAY_PTX_LOAD(order_scope, suffix, constraint, type)  \
+  asm volatile("ld." order_scope "global." suffix " %0, [%1];" \
+               : constraint(value)                             \
+               : "l"(a)                                        \
                : "memory")
 
+// What a launch tells its blocks about themselves: one launch is one rank.
+struct RankLaunch {
+  RankId rank;
+  std::uint64_t timeout_ns;  // budget of one wait (SPEC KER-3.1)
+};
+
 struct PtxOps {
+  // `shared`: the block's words, as many as the body declares.
+  static __device__ PtxOps of(const RankLaunch& launch, std::uint32_t* shared) {
+    return PtxOps{launch.rank, blockIdx.x, gridDim.x, shared, launch.timeout_ns};
+  }
+
   RankId rank_;
   std::uint32_t cta_, num_ctas_;
-  std::uint32_t* shared_;          // the group's words
-  std::uint64_t timeout_ns_;       // budget of one wait
+  std::uint32_t* shared_;     // the group's words
+  std::uint64_t timeout_ns_;  // budget of one wait
 
   __device__ RankId rank() const { return rank_; }
   __device__ std::uint32_t cta() const { return cta_; }
@@ -36,44 +49,59 @@ struct PtxOps {
       if constexpr (O == Order::kWeak)
         asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                      : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
-                     : "l"(a) : "memory");
+                     : "l"(a)
+                     : "memory");
       else if constexpr (S == Scope::kGpu)
         asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                      : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
-                     : "l"(a) : "memory");
+                     : "l"(a)
+                     : "memory");
       else
         asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                      : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
-                     : "l"(a) : "memory");
+                     : "l"(a)
+                     : "memory");
       return v;
     } else if constexpr (sizeof(T) == 8) {
       std::uint64_t value;
-      if constexpr (O == Order::kWeak) ASSAY_PTX_LOAD("", "u64", "=l", T);
-      else if constexpr (S == Scope::kGpu) ASSAY_PTX_LOAD("relaxed.gpu.", "u64", "=l", T);
-      else ASSAY_PTX_LOAD("relaxed.sys.", "u64", "=l", T);
+      if constexpr (O == Order::kWeak)
+        ASSAY_PTX_LOAD("", "u64", "=l", T);
+      else if constexpr (S == Scope::kGpu)
+        ASSAY_PTX_LOAD("relaxed.gpu.", "u64", "=l", T);
+      else
+        ASSAY_PTX_LOAD("relaxed.sys.", "u64", "=l", T);
       return value;
     } else if constexpr (sizeof(T) == 4) {
       std::uint32_t value;
-      if constexpr (O == Order::kWeak) ASSAY_PTX_LOAD("", "u32", "=r", T);
-      else if constexpr (S == Scope::kGpu) ASSAY_PTX_LOAD("relaxed.gpu.", "u32", "=r", T);
-      else ASSAY_PTX_LOAD("relaxed.sys.", "u32", "=r", T);
+      if constexpr (O == Order::kWeak)
+        ASSAY_PTX_LOAD("", "u32", "=r", T);
+      else if constexpr (S == Scope::kGpu)
+        ASSAY_PTX_LOAD("relaxed.gpu.", "u32", "=r", T);
+      else
+        ASSAY_PTX_LOAD("relaxed.sys.", "u32", "=r", T);
       return value;
     } else if constexpr (sizeof(T) == 2) {
       std::uint16_t value;
-      if constexpr (O == Order::kWeak) ASSAY_PTX_LOAD("", "u16", "=h", T);
-      else if constexpr (S == Scope::kGpu) ASSAY_PTX_LOAD("relaxed.gpu.", "u16", "=h", T);
-      else ASSAY_PTX_LOAD("relaxed.sys.", "u16", "=h", T);
+      if constexpr (O == Order::kWeak)
+        ASSAY_PTX_LOAD("", "u16", "=h", T);
+      else if constexpr (S == Scope::kGpu)
+        ASSAY_PTX_LOAD("relaxed.gpu.", "u16", "=h", T);
+      else
+        ASSAY_PTX_LOAD("relaxed.sys.", "u16", "=h", T);
       return value;
     } else {
       std::uint32_t value;  // PTX has no 8-bit register class; the upper bits read as zero
-      if constexpr (O == Order::kWeak) ASSAY_PTX_LOAD("", "u8", "=r", T);
-      else if constexpr (S == Scope::kGpu) ASSAY_PTX_LOAD("relaxed.gpu.", "u8", "=r", T);
-      else ASSAY_PTX_LOAD("relaxed.sys.", "u8", "=r", T);
+      if constexpr (O == Order::kWeak)
+        ASSAY_PTX_LOAD("", "u8", "=r", T);
+      else if constexpr (S == Scope::kGpu)
+        ASSAY_PTX_LOAD("relaxed.gpu.", "u8", "=r", T);
+      else
+        ASSAY_PTX_LOAD("relaxed.sys.", "u8", "=r", T);
       return static_cast<T>(value);
     }
   }
 
-#define ASSAY_PTX_STORE(order_scope, suffix, constraint, expression)                             \
+#define ASSAY_PTX_STORE(order_scope, suffix, constraint, expression)                            \
   asm volatile("st." order_scope "global." suffix " [%0], %1;" ::"l"(a), constraint(expression) \
                : "memory")
   template <Word T, Order O, Scope S>
@@ -83,32 +111,45 @@ struct PtxOps {
     if constexpr (sizeof(T) == 16) {
       if constexpr (O == Order::kWeak)
         asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(a), "r"(value.word[0]),
-                     "r"(value.word[1]), "r"(value.word[2]), "r"(value.word[3]) : "memory");
+                     "r"(value.word[1]), "r"(value.word[2]), "r"(value.word[3])
+                     : "memory");
       else if constexpr (S == Scope::kGpu)
         asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(a),
-                     "r"(value.word[0]), "r"(value.word[1]), "r"(value.word[2]),
-                     "r"(value.word[3]) : "memory");
+                     "r"(value.word[0]), "r"(value.word[1]), "r"(value.word[2]), "r"(value.word[3])
+                     : "memory");
       else
         asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(a),
-                     "r"(value.word[0]), "r"(value.word[1]), "r"(value.word[2]),
-                     "r"(value.word[3]) : "memory");
+                     "r"(value.word[0]), "r"(value.word[1]), "r"(value.word[2]), "r"(value.word[3])
+                     : "memory");
     } else if constexpr (sizeof(T) == 8) {
-      if constexpr (O == Order::kWeak) ASSAY_PTX_STORE("", "u64", "l", value);
-      else if constexpr (S == Scope::kGpu) ASSAY_PTX_STORE("relaxed.gpu.", "u64", "l", value);
-      else ASSAY_PTX_STORE("relaxed.sys.", "u64", "l", value);
+      if constexpr (O == Order::kWeak)
+        ASSAY_PTX_STORE("", "u64", "l", value);
+      else if constexpr (S == Scope::kGpu)
+        ASSAY_PTX_STORE("relaxed.gpu.", "u64", "l", value);
+      else
+        ASSAY_PTX_STORE("relaxed.sys.", "u64", "l", value);
     } else if constexpr (sizeof(T) == 4) {
-      if constexpr (O == Order::kWeak) ASSAY_PTX_STORE("", "u32", "r", value);
-      else if constexpr (S == Scope::kGpu) ASSAY_PTX_STORE("relaxed.gpu.", "u32", "r", value);
-      else ASSAY_PTX_STORE("relaxed.sys.", "u32", "r", value);
+      if constexpr (O == Order::kWeak)
+        ASSAY_PTX_STORE("", "u32", "r", value);
+      else if constexpr (S == Scope::kGpu)
+        ASSAY_PTX_STORE("relaxed.gpu.", "u32", "r", value);
+      else
+        ASSAY_PTX_STORE("relaxed.sys.", "u32", "r", value);
     } else if constexpr (sizeof(T) == 2) {
-      if constexpr (O == Order::kWeak) ASSAY_PTX_STORE("", "u16", "h", value);
-      else if constexpr (S == Scope::kGpu) ASSAY_PTX_STORE("relaxed.gpu.", "u16", "h", value);
-      else ASSAY_PTX_STORE("relaxed.sys.", "u16", "h", value);
+      if constexpr (O == Order::kWeak)
+        ASSAY_PTX_STORE("", "u16", "h", value);
+      else if constexpr (S == Scope::kGpu)
+        ASSAY_PTX_STORE("relaxed.gpu.", "u16", "h", value);
+      else
+        ASSAY_PTX_STORE("relaxed.sys.", "u16", "h", value);
     } else {
       const std::uint32_t wide = value;
-      if constexpr (O == Order::kWeak) ASSAY_PTX_STORE("", "u8", "r", wide);
-      else if constexpr (S == Scope::kGpu) ASSAY_PTX_STORE("relaxed.gpu.", "u8", "r", wide);
-      else ASSAY_PTX_STORE("relaxed.sys.", "u8", "r", wide);
+      if constexpr (O == Order::kWeak)
+        ASSAY_PTX_STORE("", "u8", "r", wide);
+      else if constexpr (S == Scope::kGpu)
+        ASSAY_PTX_STORE("relaxed.gpu.", "u8", "r", wide);
+      else
+        ASSAY_PTX_STORE("relaxed.sys.", "u8", "r", wide);
     }
   }
 #undef ASSAY_PTX_LOAD
@@ -130,10 +171,14 @@ struct PtxOps {
     static_assert(S == Scope::kGpu, "atomics are at gpu scope");
     if constexpr (O == Order::kRelaxed)
       asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;"
-                   : "=r"(before) : "l"(address.raw), "r"(value) : "memory");
+                   : "=r"(before)
+                   : "l"(address.raw), "r"(value)
+                   : "memory");
     else
       asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
-                   : "=r"(before) : "l"(address.raw), "r"(value) : "memory");
+                   : "=r"(before)
+                   : "l"(address.raw), "r"(value)
+                   : "memory");
     return before;
   }
   template <Order O, Scope S>
@@ -142,21 +187,25 @@ struct PtxOps {
     static_assert(O == Order::kRelaxed && S == Scope::kGpu, "compare-and-swap is relaxed.gpu");
     std::uint32_t before;
     asm volatile("atom.relaxed.gpu.global.cas.b32 %0, [%1], %2, %3;"
-                 : "=r"(before) : "l"(address.raw), "r"(expected), "r"(desired) : "memory");
+                 : "=r"(before)
+                 : "l"(address.raw), "r"(expected), "r"(desired)
+                 : "memory");
     return before;
   }
   template <Order O, Scope S>
   __device__ void fence(Access<O, S>, Site) const {
     static_assert(S == Scope::kSys, "fences are at system scope");
-    if constexpr (O == Order::kRelease) asm volatile("fence.release.sys;" ::: "memory");
-    else if constexpr (O == Order::kAcquire) asm volatile("fence.acquire.sys;" ::: "memory");
-    else if constexpr (O == Order::kSc) asm volatile("fence.sc.sys;" ::: "memory");
-    else asm volatile("fence.acq_rel.sys;" ::: "memory");
+    if constexpr (O == Order::kRelease)
+      asm volatile("fence.release.sys;" ::: "memory");
+    else if constexpr (O == Order::kAcquire)
+      asm volatile("fence.acquire.sys;" ::: "memory");
+    else if constexpr (O == Order::kSc)
+      asm volatile("fence.sc.sys;" ::: "memory");
+    else
+      asm volatile("fence.acq_rel.sys;" ::: "memory");
   }
 
-  __device__ std::uint32_t shared_load(Site, SharedWord word) const {
-    return shared_[word.index];
-  }
+  __device__ std::uint32_t shared_load(Site, SharedWord word) const { return shared_[word.index]; }
   __device__ void shared_store(Site, SharedWord word, std::uint32_t value) const {
     shared_[word.index] = value;
   }
@@ -181,10 +230,14 @@ struct PtxOps {
     F32 sum;
     if constexpr (kFlush)
       asm("{.reg .f32 x, y, z; mov.b32 x, %1; mov.b32 y, %2; add.rn.ftz.f32 z, x, y; "
-          "mov.b32 %0, z;}" : "=r"(sum.bits) : "r"(a.bits), "r"(b.bits));
+          "mov.b32 %0, z;}"
+          : "=r"(sum.bits)
+          : "r"(a.bits), "r"(b.bits));
     else
       asm("{.reg .f32 x, y, z; mov.b32 x, %1; mov.b32 y, %2; add.rn.f32 z, x, y; "
-          "mov.b32 %0, z;}" : "=r"(sum.bits) : "r"(a.bits), "r"(b.bits));
+          "mov.b32 %0, z;}"
+          : "=r"(sum.bits)
+          : "r"(a.bits), "r"(b.bits));
     return sum;
   }
   __device__ Bf16 add_bf16(Bf16 a, Bf16 b) const {
@@ -212,13 +265,13 @@ struct PtxOps {
     F32 wide;
     asm("{.reg .b32 p; .reg .b16 lo, hi; .reg .f32 z; cvt.rn.f16x2.e4m3x2 p, %1; "
         "mov.b32 {lo, hi}, p; cvt.f32.f16 z, lo; mov.b32 %0, z;}"
-        : "=r"(wide.bits) : "h"(pair));
+        : "=r"(wide.bits)
+        : "h"(pair));
     return wide;
   }
   __device__ Bf16 narrow_bf16(F32 x) const {
     Bf16 narrow;
-    asm("{.reg .f32 z; mov.b32 z, %1; cvt.rn.bf16.f32 %0, z;}"
-        : "=h"(narrow.bits) : "r"(x.bits));
+    asm("{.reg .f32 z; mov.b32 z, %1; cvt.rn.bf16.f32 %0, z;}" : "=h"(narrow.bits) : "r"(x.bits));
     return narrow;
   }
   __device__ F16 narrow_f16(F32 x) const {
@@ -229,7 +282,9 @@ struct PtxOps {
   __device__ E4m3 narrow_e4m3(F32 x) const {
     std::uint16_t pair;
     asm("{.reg .f32 z, zero; mov.b32 z, %1; mov.f32 zero, 0f00000000; "
-        "cvt.rn.satfinite.e4m3x2.f32 %0, zero, z;}" : "=h"(pair) : "r"(x.bits));
+        "cvt.rn.satfinite.e4m3x2.f32 %0, zero, z;}"
+        : "=h"(pair)
+        : "r"(x.bits));
     return E4m3{static_cast<std::uint8_t>(pair & 0xFF)};
   }
 };

@@ -6,19 +6,20 @@
 
 namespace assay::probe {
 
-#define ASSAY_HALF_FUNCTION(function, instruction)                                   \
-  __global__ void function(std::uint16_t* out) {                                     \
+#define ASSAY_HALF_FUNCTION(function, instruction)                                    \
+  __global__ void function(std::uint16_t* out) {                                      \
     const auto x = static_cast<std::uint16_t>(blockIdx.x * blockDim.x + threadIdx.x); \
-    std::uint16_t y;                                                                 \
-    asm volatile(instruction " %0, %1;" : "=h"(y) : "h"(x));                         \
-    out[x] = y;                                                                      \
+    std::uint16_t y;                                                                  \
+    asm volatile(instruction " %0, %1;" : "=h"(y) : "h"(x));                          \
+    out[x] = y;                                                                       \
   }
 ASSAY_HALF_FUNCTION(table_ex2_f16, "ex2.approx.f16")
 ASSAY_HALF_FUNCTION(table_ex2_bf16, "ex2.approx.ftz.bf16")
 ASSAY_HALF_FUNCTION(table_tanh_f16, "tanh.approx.f16")
 ASSAY_HALF_FUNCTION(table_tanh_bf16, "tanh.approx.bf16")
 
-__global__ void tanh_range(std::uint32_t first, std::uint32_t count, std::uint32_t step, std::uint32_t* out) {
+__global__ void tanh_range(std::uint32_t first, std::uint32_t count, std::uint32_t step,
+                           std::uint32_t* out) {
   const std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= count) return;
   const std::uint32_t x = first + i * step;
@@ -52,14 +53,16 @@ inline void dump_tables(const std::string& directory) {
   constexpr std::uint32_t binade = 1u << 23;
   ASSAY_CUDA(cudaMalloc(&values, binade * 4));
   std::vector<std::uint32_t> host(binade);
-  const auto range = [&](std::uint32_t first, std::uint32_t count, std::uint32_t step, const std::string& name) {
+  const auto range = [&](std::uint32_t first, std::uint32_t count, std::uint32_t step,
+                         const std::string& name) {
     tanh_range<<<(count + 255) / 256, 256>>>(first, count, step, values);
     ASSAY_CUDA(cudaMemcpy(host.data(), values, std::size_t{count} * 4, cudaMemcpyDeviceToHost));
     write_bytes(directory + "/" + name, host.data(), std::size_t{count} * 4);
   };
   range((127u - 20) << 23, 25u << 14, 1u << 9, "tanh_samples.u32");
   for (int exponent = -13; exponent <= 3; ++exponent)
-    range(static_cast<std::uint32_t>(127 + exponent) << 23, binade, 1, "tanh_" + std::to_string(exponent) + ".u32");
+    range(static_cast<std::uint32_t>(127 + exponent) << 23, binade, 1,
+          "tanh_" + std::to_string(exponent) + ".u32");
   cudaFree(half);
   cudaFree(values);
 }

@@ -1,6 +1,6 @@
-// Matrix instructions against the model, tile by tile: inputs made on the GPU, the instruction run, and
-// every result compared with the model compiled for the device, and with rules next to it that must
-// fail. Decides which shapes, chains and styles are run.
+// Matrix instructions against the model, tile by tile: inputs made on the GPU, the instruction run,
+// and every result compared with the model compiled for the device, and with rules next to it that
+// must fail. Decides which shapes, chains and styles are run.
 #pragma once
 
 #include <algorithm>
@@ -13,9 +13,9 @@
 namespace assay::probe {
 
 // Rule 0 is the model; the others are its neighbours.
-inline const char* const kRuleNames[] = {"model",  "F+1",    "F-1",        "other rounding", "floor",
-                                         "renormalised products", "late c", "half blocks",
-                                         "e_zero-1", "e_zero+1"};
+inline const char* const kRuleNames[] = {
+    "model",  "F+1",         "F-1",      "other rounding", "floor", "renormalised products",
+    "late c", "half blocks", "e_zero-1", "e_zero+1"};
 struct RuleSet {
   Rule rule[kMaxRules];
   int count;
@@ -27,8 +27,8 @@ inline RuleSet neighbours(const Rule& model, bool with_mutants) {
   set.count = with_mutants ? kMaxRules : 1;
   ++set.rule[1].fraction_bits;
   --set.rule[2].fraction_bits;
-  set.rule[3].rounding = model.rounding == Rounding::kNearestEven ? Rounding::kTowardZero
-                                                                   : Rounding::kNearestEven;
+  set.rule[3].rounding =
+      model.rounding == Rounding::kNearestEven ? Rounding::kTowardZero : Rounding::kNearestEven;
   set.rule[4].floor_alignment = true;
   set.rule[5].renormalised_products = true;
   set.rule[6].late_c = true;
@@ -40,13 +40,14 @@ inline RuleSet neighbours(const Rule& model, bool with_mutants) {
 
 // One thread per result. The formats are constants so that decoding is a few instructions.
 template <OperandFormat kA, OperandFormat kB, class T>
-__global__ void check_tiles(RuleSet rules, int instruction_k, Lowering lowering, const T* a, const T* b,
-                            const F32* c, const F32* d, int n, int k, std::uint64_t results,
-                            Comparison* out) {
+__global__ void check_tiles(RuleSet rules, int instruction_k, Lowering lowering, const T* a,
+                            const T* b, const F32* c, const F32* d, int n, int k,
+                            std::uint64_t results, Comparison* out) {
   unsigned int wrong[kMaxRules] = {};
   unsigned long long hash = 0;
   const std::uint64_t stride = std::uint64_t{gridDim.x} * blockDim.x;
-  for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < results; i += stride) {
+  for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < results;
+       i += stride) {
     const std::uint64_t tile = i / (64 * n);
     const int row = static_cast<int>(i / n % 64), column = static_cast<int>(i % n);
     const T* row_a = a + (tile * 64 + row) * k;
@@ -66,9 +67,11 @@ __global__ void check_tiles(RuleSet rules, int instruction_k, Lowering lowering,
   }
   for (int r = 0; r < rules.count; ++r) {
     const unsigned sum = __reduce_add_sync(0xFFFFFFFFu, wrong[r]);
-    if (threadIdx.x % 32 == 0 && sum) atomicAdd(&out->mismatches[r], static_cast<unsigned long long>(sum));
+    if (threadIdx.x % 32 == 0 && sum)
+      atomicAdd(&out->mismatches[r], static_cast<unsigned long long>(sum));
   }
-  for (int offset = 16; offset > 0; offset /= 2) hash += __shfl_down_sync(0xFFFFFFFFu, hash, offset);
+  for (int offset = 16; offset > 0; offset /= 2)
+    hash += __shfl_down_sync(0xFFFFFFFFu, hash, offset);
   if (threadIdx.x % 32 == 0) atomicAdd(&out->hash, hash);
 }
 
@@ -86,6 +89,8 @@ struct Buffers {
   std::uint8_t* b = nullptr;
   F32* c = nullptr;
   F32* d = nullptr;
+  std::FILE* tiles = nullptr;  // where recorded tiles go, or nullptr
+  std::FILE* index = nullptr;
   Buffers() {
     ASSAY_CUDA(cudaMalloc(&a, std::size_t{1} << 30));
     ASSAY_CUDA(cudaMalloc(&b, std::size_t{1} << 30));
@@ -117,15 +122,20 @@ struct MmaRunner {
     const std::uint64_t tiles = (wanted_results + per_tile - 1) / per_tile;
     const std::uint64_t results = tiles * per_tile;
     const bool f16 = arithmetic.rule.output == OutputFormat::kF16;
-    const std::uint64_t seed = mix(static_cast<unsigned>(style) * 1000003u + static_cast<unsigned>(shape.n) +
-                                   static_cast<unsigned>(shape.steps) * 17u);
+    const std::uint64_t seed =
+        mix(static_cast<unsigned>(style) * 1000003u + static_cast<unsigned>(shape.n) +
+            static_cast<unsigned>(shape.steps) * 17u);
     T* a = reinterpret_cast<T*>(buffers.a);
     T* b = reinterpret_cast<T*>(buffers.b);
     make_operands<kA, T><<<kBlocks, kThreads>>>(a, style, true, 64, k, tiles * 64 * k, seed);
-    make_operands<kB, T><<<kBlocks, kThreads>>>(b, style, false, shape.n, k, tiles * shape.n * k, seed);
-    make_accumulators<<<kBlocks, kThreads>>>(buffers.c, style, static_cast<int>(per_tile), f16, results, seed);
-    ASSAY_CUDA(cudaMemset(buffers.d, 0xA5, results * sizeof(F32)));  // a result never written differs
-    launch(tiles, TileProblem{buffers.a, buffers.b, buffers.c, buffers.d, shape.steps, shape.scale_d});
+    make_operands<kB, T>
+        <<<kBlocks, kThreads>>>(b, style, false, shape.n, k, tiles * shape.n * k, seed);
+    make_accumulators<<<kBlocks, kThreads>>>(buffers.c, style, static_cast<int>(per_tile), f16,
+                                             results, seed);
+    ASSAY_CUDA(
+        cudaMemset(buffers.d, 0xA5, results * sizeof(F32)));  // a result never written differs
+    launch(tiles,
+           TileProblem{buffers.a, buffers.b, buffers.c, buffers.d, shape.steps, shape.scale_d});
     ASSAY_CUDA(cudaGetLastError());
     DeviceComparison comparison;
     check_tiles<kA, kB, T><<<kBlocks, kThreads>>>(
@@ -143,6 +153,25 @@ struct MmaRunner {
     result.results = results;
     result.comparison = comparison.read();
     each(result);
+  }
+
+  // Records a few tiles of n = 8 of a style as raw bytes a, b, c, d, with a line in the index.
+  void record(int style, const std::function<void(std::uint64_t, TileProblem)>& launch) const {
+    if (buffers.tiles == nullptr) return;
+    constexpr int tiles = 6;
+    run({8, 1, false, false, true, false}, style, tiles * 512, launch);
+    const std::size_t k = static_cast<std::size_t>(instruction.arithmetic.k) * sizeof(T);
+    std::fprintf(buffers.index, "%s style %d tiles %d n 8 row_bytes %zu\n",
+                 instruction.name().c_str(), style, tiles, k);
+    const std::pair<const void*, std::size_t> parts[] = {{buffers.a, tiles * 64 * k},
+                                                         {buffers.b, tiles * 8 * k},
+                                                         {buffers.c, tiles * 512 * 4},
+                                                         {buffers.d, tiles * 512 * 4}};
+    for (const auto& [device, bytes] : parts) {
+      std::vector<char> host(bytes);
+      ASSAY_CUDA(cudaMemcpy(host.data(), device, bytes, cudaMemcpyDeviceToHost));
+      std::fwrite(host.data(), 1, bytes, buffers.tiles);
+    }
   }
 };
 
@@ -163,19 +192,31 @@ void probe_wgmma(const char* name, Buffers& buffers, std::uint64_t results,
   const MmaRunner<kA, kB, T> runner{*row, buffers, each};
   const std::uint64_t fewer = results / 8;
   for (int style = 0; style < kStyles; ++style) {
-    runner.run({256, 1, false, false, true, true}, style, results, launch_wgmma<Type, 256, false, false>);
-    runner.run({8, 1, false, false, true, false}, style, fewer, launch_wgmma<Type, 8, false, false>);
-    runner.run({64, 4, false, false, false, false}, style, fewer, launch_wgmma<Type, 64, false, false>);
-    runner.run({128, 8, false, false, true, false}, style, fewer, launch_wgmma<Type, 128, false, false>);
-    runner.run({176, 2, false, false, false, false}, style, fewer, launch_wgmma<Type, 176, false, false>);
+    runner.record(style, launch_wgmma<Type, 8, false, false>);
+    runner.run({256, 1, false, false, true, true}, style, results,
+               launch_wgmma<Type, 256, false, false>);
+    runner.run({8, 1, false, false, true, false}, style, fewer,
+               launch_wgmma<Type, 8, false, false>);
+    runner.run({64, 4, false, false, false, false}, style, fewer,
+               launch_wgmma<Type, 64, false, false>);
+    runner.run({128, 8, false, false, true, false}, style, fewer,
+               launch_wgmma<Type, 128, false, false>);
+    runner.run({176, 2, false, false, false, false}, style, fewer,
+               launch_wgmma<Type, 176, false, false>);
     runner.run({8, 4, true, false, false, false}, style, fewer, launch_wgmma<Type, 8, true, false>);
-    runner.run({64, 1, true, false, true, false}, style, fewer, launch_wgmma<Type, 64, true, false>);
-    runner.run({128, 2, true, false, false, false}, style, fewer, launch_wgmma<Type, 128, true, false>);
-    runner.run({176, 1, true, false, true, false}, style, fewer, launch_wgmma<Type, 176, true, false>);
-    runner.run({256, 4, true, false, true, false}, style, fewer, launch_wgmma<Type, 256, true, false>);
+    runner.run({64, 1, true, false, true, false}, style, fewer,
+               launch_wgmma<Type, 64, true, false>);
+    runner.run({128, 2, true, false, false, false}, style, fewer,
+               launch_wgmma<Type, 128, true, false>);
+    runner.run({176, 1, true, false, true, false}, style, fewer,
+               launch_wgmma<Type, 176, true, false>);
+    runner.run({256, 4, true, false, true, false}, style, fewer,
+               launch_wgmma<Type, 256, true, false>);
     if constexpr (sizeof(T) == 2) {
-      runner.run({64, 4, false, true, true, false}, style, fewer, launch_wgmma<Type, 64, false, true>);
-      runner.run({256, 1, true, true, false, false}, style, fewer, launch_wgmma<Type, 256, true, true>);
+      runner.run({64, 4, false, true, true, false}, style, fewer,
+                 launch_wgmma<Type, 64, false, true>);
+      runner.run({256, 1, true, true, false, false}, style, fewer,
+                 launch_wgmma<Type, 256, true, true>);
     }
   }
 }
@@ -191,6 +232,7 @@ void probe_mma_sync(const char* name, Arch arch, Buffers& buffers, std::uint64_t
     mma_sync_tile<Type><<<static_cast<unsigned>(tiles), 128>>>(problem);
   };
   for (int style = 0; style < kStyles; ++style) {
+    runner.record(style, launch);
     runner.run({8, 1, true, false, true, true}, style, results, launch);
     runner.run({8, 4, true, false, true, false}, style, results / 8, launch);
   }
@@ -204,15 +246,20 @@ inline void run_wgmma(Buffers& buffers, std::uint64_t results,
   probe_wgmma<WgmmaBf16, kBf16, kBf16, U16>("wgmma.k16.f32.bf16.bf16", buffers, results, each);
   probe_wgmma<WgmmaF16, kF16, kF16, U16>("wgmma.k16.f32.f16.f16", buffers, results, each);
   probe_wgmma<WgmmaF16AccF16, kF16, kF16, U16>("wgmma.k16.f16.f16.f16", buffers, results, each);
-  probe_wgmma<WgmmaTf32, kTf32, kTf32, std::uint32_t>("wgmma.k8.f32.tf32.tf32", buffers, results, each);
+  probe_wgmma<WgmmaTf32, kTf32, kTf32, std::uint32_t>("wgmma.k8.f32.tf32.tf32", buffers, results,
+                                                      each);
   probe_wgmma<WgmmaE4m3E4m3, kE4m3, kE4m3, U8>("wgmma.k32.f32.e4m3.e4m3", buffers, results, each);
   probe_wgmma<WgmmaE4m3E5m2, kE4m3, kE5m2, U8>("wgmma.k32.f32.e4m3.e5m2", buffers, results, each);
   probe_wgmma<WgmmaE5m2E4m3, kE5m2, kE4m3, U8>("wgmma.k32.f32.e5m2.e4m3", buffers, results, each);
   probe_wgmma<WgmmaE5m2E5m2, kE5m2, kE5m2, U8>("wgmma.k32.f32.e5m2.e5m2", buffers, results, each);
-  probe_wgmma<WgmmaE4m3E4m3AccF16, kE4m3, kE4m3, U8>("wgmma.k32.f16.e4m3.e4m3", buffers, results, each);
-  probe_wgmma<WgmmaE4m3E5m2AccF16, kE4m3, kE5m2, U8>("wgmma.k32.f16.e4m3.e5m2", buffers, results, each);
-  probe_wgmma<WgmmaE5m2E4m3AccF16, kE5m2, kE4m3, U8>("wgmma.k32.f16.e5m2.e4m3", buffers, results, each);
-  probe_wgmma<WgmmaE5m2E5m2AccF16, kE5m2, kE5m2, U8>("wgmma.k32.f16.e5m2.e5m2", buffers, results, each);
+  probe_wgmma<WgmmaE4m3E4m3AccF16, kE4m3, kE4m3, U8>("wgmma.k32.f16.e4m3.e4m3", buffers, results,
+                                                     each);
+  probe_wgmma<WgmmaE4m3E5m2AccF16, kE4m3, kE5m2, U8>("wgmma.k32.f16.e4m3.e5m2", buffers, results,
+                                                     each);
+  probe_wgmma<WgmmaE5m2E4m3AccF16, kE5m2, kE4m3, U8>("wgmma.k32.f16.e5m2.e4m3", buffers, results,
+                                                     each);
+  probe_wgmma<WgmmaE5m2E5m2AccF16, kE5m2, kE5m2, U8>("wgmma.k32.f16.e5m2.e5m2", buffers, results,
+                                                     each);
 }
 
 inline void run_mma_sync(Arch arch, Buffers& buffers, std::uint64_t results,
@@ -227,17 +274,26 @@ inline void run_mma_sync(Arch arch, Buffers& buffers, std::uint64_t results,
   probe_mma_sync<MmaF16, kF16, kF16, U16>("mma.sync.k16.f32.f16.f16", arch, buffers, r, each);
   probe_mma_sync<MmaF16K8, kF16, kF16, U16>("mma.sync.k8.f32.f16.f16", arch, buffers, r, each);
   probe_mma_sync<MmaF16AccF16, kF16, kF16, U16>("mma.sync.k16.f16.f16.f16", arch, buffers, r, each);
-  probe_mma_sync<MmaF16K8AccF16, kF16, kF16, U16>("mma.sync.k8.f16.f16.f16", arch, buffers, r, each);
+  probe_mma_sync<MmaF16K8AccF16, kF16, kF16, U16>("mma.sync.k8.f16.f16.f16", arch, buffers, r,
+                                                  each);
   probe_mma_sync<MmaTf32, kTf32, kTf32, U32>("mma.sync.k8.f32.tf32.tf32", arch, buffers, r, each);
   probe_mma_sync<MmaTf32K4, kTf32, kTf32, U32>("mma.sync.k4.f32.tf32.tf32", arch, buffers, r, each);
-  probe_mma_sync<MmaE4m3E4m3, kE4m3, kE4m3, U8>("mma.sync.k32.f32.e4m3.e4m3", arch, buffers, r, each);
-  probe_mma_sync<MmaE4m3E5m2, kE4m3, kE5m2, U8>("mma.sync.k32.f32.e4m3.e5m2", arch, buffers, r, each);
-  probe_mma_sync<MmaE5m2E4m3, kE5m2, kE4m3, U8>("mma.sync.k32.f32.e5m2.e4m3", arch, buffers, r, each);
-  probe_mma_sync<MmaE5m2E5m2, kE5m2, kE5m2, U8>("mma.sync.k32.f32.e5m2.e5m2", arch, buffers, r, each);
-  probe_mma_sync<MmaE4m3E4m3AccF16, kE4m3, kE4m3, U8>("mma.sync.k32.f16.e4m3.e4m3", arch, buffers, r, each);
-  probe_mma_sync<MmaE4m3E5m2AccF16, kE4m3, kE5m2, U8>("mma.sync.k32.f16.e4m3.e5m2", arch, buffers, r, each);
-  probe_mma_sync<MmaE5m2E4m3AccF16, kE5m2, kE4m3, U8>("mma.sync.k32.f16.e5m2.e4m3", arch, buffers, r, each);
-  probe_mma_sync<MmaE5m2E5m2AccF16, kE5m2, kE5m2, U8>("mma.sync.k32.f16.e5m2.e5m2", arch, buffers, r, each);
+  probe_mma_sync<MmaE4m3E4m3, kE4m3, kE4m3, U8>("mma.sync.k32.f32.e4m3.e4m3", arch, buffers, r,
+                                                each);
+  probe_mma_sync<MmaE4m3E5m2, kE4m3, kE5m2, U8>("mma.sync.k32.f32.e4m3.e5m2", arch, buffers, r,
+                                                each);
+  probe_mma_sync<MmaE5m2E4m3, kE5m2, kE4m3, U8>("mma.sync.k32.f32.e5m2.e4m3", arch, buffers, r,
+                                                each);
+  probe_mma_sync<MmaE5m2E5m2, kE5m2, kE5m2, U8>("mma.sync.k32.f32.e5m2.e5m2", arch, buffers, r,
+                                                each);
+  probe_mma_sync<MmaE4m3E4m3AccF16, kE4m3, kE4m3, U8>("mma.sync.k32.f16.e4m3.e4m3", arch, buffers,
+                                                      r, each);
+  probe_mma_sync<MmaE4m3E5m2AccF16, kE4m3, kE5m2, U8>("mma.sync.k32.f16.e4m3.e5m2", arch, buffers,
+                                                      r, each);
+  probe_mma_sync<MmaE5m2E4m3AccF16, kE5m2, kE4m3, U8>("mma.sync.k32.f16.e5m2.e4m3", arch, buffers,
+                                                      r, each);
+  probe_mma_sync<MmaE5m2E5m2AccF16, kE5m2, kE5m2, U8>("mma.sync.k32.f16.e5m2.e5m2", arch, buffers,
+                                                      r, each);
 }
 
 }  // namespace assay::probe

@@ -1,5 +1,5 @@
-// The matrix instructions themselves: wgmma with A in shared memory or in registers and B K-major or
-// transposed, and mma.sync. One block of 128 threads computes one tile d [64, n] as a chain of
+// The matrix instructions themselves: wgmma with A in shared memory or in registers and B K-major
+// or transposed, and mma.sync. One block of 128 threads computes one tile d [64, n] as a chain of
 // `steps` instructions. Shared memory holds operands without swizzle, in 8-row by 16-byte cores.
 #pragma once
 
@@ -24,42 +24,44 @@ struct TileProblem {
   int scale_d;
 };
 
-// --- the spelling of each type's instruction ------------------------------------------------------
+// --- the spelling of each type's instruction
+// ------------------------------------------------------
 
 // `kN` selects among the accumulator counts that wgmma_macros.inc has.
-#define ASSAY_WGMMA_BY_N(KIND, C8, C64, C128, C176, C256, FORM, K, TYPES, TAIL)                      \
-  if constexpr (kN == 8)                                                                             \
-    ASSAY_WGMMA_##KIND##_##C8##_##FORM("wgmma.mma_async.sync.aligned.m64n8" K TYPES, TAIL);          \
-  else if constexpr (kN == 64)                                                                       \
-    ASSAY_WGMMA_##KIND##_##C64##_##FORM("wgmma.mma_async.sync.aligned.m64n64" K TYPES, TAIL);        \
-  else if constexpr (kN == 128)                                                                      \
-    ASSAY_WGMMA_##KIND##_##C128##_##FORM("wgmma.mma_async.sync.aligned.m64n128" K TYPES, TAIL);      \
-  else if constexpr (kN == 176)                                                                      \
-    ASSAY_WGMMA_##KIND##_##C176##_##FORM("wgmma.mma_async.sync.aligned.m64n176" K TYPES, TAIL);      \
-  else                                                                                               \
+#define ASSAY_WGMMA_BY_N(KIND, C8, C64, C128, C176, C256, FORM, K, TYPES, TAIL)                 \
+  if constexpr (kN == 8)                                                                        \
+    ASSAY_WGMMA_##KIND##_##C8##_##FORM("wgmma.mma_async.sync.aligned.m64n8" K TYPES, TAIL);     \
+  else if constexpr (kN == 64)                                                                  \
+    ASSAY_WGMMA_##KIND##_##C64##_##FORM("wgmma.mma_async.sync.aligned.m64n64" K TYPES, TAIL);   \
+  else if constexpr (kN == 128)                                                                 \
+    ASSAY_WGMMA_##KIND##_##C128##_##FORM("wgmma.mma_async.sync.aligned.m64n128" K TYPES, TAIL); \
+  else if constexpr (kN == 176)                                                                 \
+    ASSAY_WGMMA_##KIND##_##C176##_##FORM("wgmma.mma_async.sync.aligned.m64n176" K TYPES, TAIL); \
+  else                                                                                          \
     ASSAY_WGMMA_##KIND##_##C256##_##FORM("wgmma.mma_async.sync.aligned.m64n256" K TYPES, TAIL);
 
-#define ASSAY_WGMMA_TYPE(Name, KIND, Element, C8, C64, C128, C176, C256, K, TYPES, TSS, TSST, TRS, TRST) \
-  struct Name {                                                                                      \
-    using Accumulator = Element;                                                                     \
-    template <int kN, bool kTransposedB>                                                             \
-    static __device__ void ss(Accumulator* d, std::uint64_t desc_a, std::uint64_t desc_b,            \
-                              int scale_d) {                                                         \
-      if constexpr (kTransposedB) {                                                                  \
-        ASSAY_WGMMA_BY_N(KIND, C8, C64, C128, C176, C256, SS, K, TYPES, TSST)                        \
-      } else {                                                                                       \
-        ASSAY_WGMMA_BY_N(KIND, C8, C64, C128, C176, C256, SS, K, TYPES, TSS)                          \
-      }                                                                                              \
-    }                                                                                                \
-    template <int kN, bool kTransposedB>                                                             \
-    static __device__ void rs(Accumulator* d, const std::uint32_t* a, std::uint64_t desc_b,          \
-                              int scale_d) {                                                         \
-      if constexpr (kTransposedB) {                                                                  \
-        ASSAY_WGMMA_BY_N(KIND, C8, C64, C128, C176, C256, RS, K, TYPES, TRST)                        \
-      } else {                                                                                       \
-        ASSAY_WGMMA_BY_N(KIND, C8, C64, C128, C176, C256, RS, K, TYPES, TRS)                          \
-      }                                                                                              \
-    }                                                                                                \
+#define ASSAY_WGMMA_TYPE(Name, KIND, Element, C8, C64, C128, C176, C256, K, TYPES, TSS, TSST, TRS, \
+                         TRST)                                                                     \
+  struct Name {                                                                                    \
+    using Accumulator = Element;                                                                   \
+    template <int kN, bool kTransposedB>                                                           \
+    static __device__ void ss(Accumulator* d, std::uint64_t desc_a, std::uint64_t desc_b,          \
+                              int scale_d) {                                                       \
+      if constexpr (kTransposedB) {                                                                \
+        ASSAY_WGMMA_BY_N(KIND, C8, C64, C128, C176, C256, SS, K, TYPES, TSST)                      \
+      } else {                                                                                     \
+        ASSAY_WGMMA_BY_N(KIND, C8, C64, C128, C176, C256, SS, K, TYPES, TSS)                       \
+      }                                                                                            \
+    }                                                                                              \
+    template <int kN, bool kTransposedB>                                                           \
+    static __device__ void rs(Accumulator* d, const std::uint32_t* a, std::uint64_t desc_b,        \
+                              int scale_d) {                                                       \
+      if constexpr (kTransposedB) {                                                                \
+        ASSAY_WGMMA_BY_N(KIND, C8, C64, C128, C176, C256, RS, K, TYPES, TRST)                      \
+      } else {                                                                                     \
+        ASSAY_WGMMA_BY_N(KIND, C8, C64, C128, C176, C256, RS, K, TYPES, TRS)                       \
+      }                                                                                            \
+    }                                                                                              \
   };
 #define ASSAY_WGMMA_F32_TYPE(Name, K, TYPES, TSS, TSST, TRS, TRST) \
   ASSAY_WGMMA_TYPE(Name, F32, float, 4, 32, 64, 88, 128, K, TYPES, TSS, TSST, TRS, TRST)
@@ -79,14 +81,15 @@ ASSAY_WGMMA_F16_TYPE(WgmmaE4m3E4m3AccF16, "k32", ".f16.e4m3.e4m3", "", "", "", "
 ASSAY_WGMMA_F16_TYPE(WgmmaE4m3E5m2AccF16, "k32", ".f16.e4m3.e5m2", "", "", "", "")
 ASSAY_WGMMA_F16_TYPE(WgmmaE5m2E4m3AccF16, "k32", ".f16.e5m2.e4m3", "", "", "", "")
 ASSAY_WGMMA_F16_TYPE(WgmmaE5m2E5m2AccF16, "k32", ".f16.e5m2.e5m2", "", "", "", "")
-#else  // other architectures compile the program without the instruction; the host does not launch it
-#define ASSAY_NO_WGMMA(Name, Element)                                                                \
-  struct Name {                                                                                      \
-    using Accumulator = Element;                                                                     \
-    template <int, bool>                                                                             \
-    static __device__ void ss(Accumulator*, std::uint64_t, std::uint64_t, int) {}                    \
-    template <int, bool>                                                                             \
-    static __device__ void rs(Accumulator*, const std::uint32_t*, std::uint64_t, int) {}             \
+#else  // other architectures compile the program without the instruction; the host does not launch
+       // it
+#define ASSAY_NO_WGMMA(Name, Element)                                                    \
+  struct Name {                                                                          \
+    using Accumulator = Element;                                                         \
+    template <int, bool>                                                                 \
+    static __device__ void ss(Accumulator*, std::uint64_t, std::uint64_t, int) {}        \
+    template <int, bool>                                                                 \
+    static __device__ void rs(Accumulator*, const std::uint32_t*, std::uint64_t, int) {} \
   };
 ASSAY_NO_WGMMA(WgmmaBf16, float)
 ASSAY_NO_WGMMA(WgmmaF16, float)
@@ -102,7 +105,8 @@ ASSAY_NO_WGMMA(WgmmaE5m2E4m3AccF16, std::uint32_t)
 ASSAY_NO_WGMMA(WgmmaE5m2E5m2AccF16, std::uint32_t)
 #endif
 
-// --- fragments ------------------------------------------------------------------------------------
+// --- fragments
+// ------------------------------------------------------------------------------------
 
 // fp32 accumulators: register 4b + j of block b of 8 columns is row lane / 4 + 8 * (j / 2), column
 // 2 * (lane % 4) + j % 2. fp16 ones pack two columns into one register.
@@ -147,12 +151,14 @@ __device__ inline std::uint32_t load_word(const std::uint8_t* p) {
   return *reinterpret_cast<const std::uint32_t*>(p);
 }
 
-// --- wgmma ----------------------------------------------------------------------------------------
+// --- wgmma
+// ----------------------------------------------------------------------------------------
 
 // Start address, stride between cores along k (128 bytes) and along rows (256), all in units of 16.
 __device__ inline std::uint64_t descriptor(const void* shared) {
   const auto address = static_cast<std::uint64_t>(__cvta_generic_to_shared(shared));
-  return ((address >> 4) & 0x3FFF) | (std::uint64_t{128 >> 4} << 16) | (std::uint64_t{256 >> 4} << 32);
+  return ((address >> 4) & 0x3FFF) | (std::uint64_t{128 >> 4} << 16) |
+         (std::uint64_t{256 >> 4} << 32);
 }
 
 __device__ inline int core_offset(int row, int byte) {
@@ -203,60 +209,61 @@ __global__ void __launch_bounds__(128) wgmma_tile(TileProblem p) {
       }
       asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
       Type::template rs<kN, kTransposedB>(d, fragment, desc_b, scale_d);
-      // The registers of A may not change before the instruction has read them.
-      asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
     } else {
       Type::template ss<kN, kTransposedB>(d, descriptor(shared_a + step * 64 * kStepBytes), desc_b,
                                           scale_d);
     }
+    // Speed does not matter here, and A's registers may not change while the instruction reads
+    // them.
+    asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
   }
-  asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
   store_fragment<kN>(d, p.d + first, lane);
 #endif
 }
 
-// --- mma.sync -------------------------------------------------------------------------------------
+// --- mma.sync
+// -------------------------------------------------------------------------------------
 
 // n is 8; each warp computes 16 rows. kBytes: bytes of k that the instruction consumes.
-#define ASSAY_MMA_F32(Name, spelling)                                                         \
-  struct Name {                                                                                      \
-    using Accumulator = float;                                                                       \
-    static constexpr int kBytes = 32;                                                                \
-    static __device__ void run(float* d, const std::uint32_t* a, const std::uint32_t* b) {           \
-      asm volatile(spelling " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"     \
-                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                \
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));            \
-    }                                                                                                \
+#define ASSAY_MMA_F32(Name, spelling)                                                          \
+  struct Name {                                                                                \
+    using Accumulator = float;                                                                 \
+    static constexpr int kBytes = 32;                                                          \
+    static __device__ void run(float* d, const std::uint32_t* a, const std::uint32_t* b) {     \
+      asm volatile(spelling " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+                   : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                            \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));        \
+    }                                                                                          \
   };
-#define ASSAY_MMA_F32_HALF(Name, spelling)                                                           \
-  struct Name {                                                                                      \
-    using Accumulator = float;                                                                       \
-    static constexpr int kBytes = 16;                                                                \
-    static __device__ void run(float* d, const std::uint32_t* a, const std::uint32_t* b) {           \
-      asm volatile(spelling " {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"                   \
-                   : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                  \
-                   : "r"(a[0]), "r"(a[1]), "r"(b[0]));                                               \
-    }                                                                                                \
+#define ASSAY_MMA_F32_HALF(Name, spelling)                                                 \
+  struct Name {                                                                            \
+    using Accumulator = float;                                                             \
+    static constexpr int kBytes = 16;                                                      \
+    static __device__ void run(float* d, const std::uint32_t* a, const std::uint32_t* b) { \
+      asm volatile(spelling " {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"         \
+                   : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                        \
+                   : "r"(a[0]), "r"(a[1]), "r"(b[0]));                                     \
+    }                                                                                      \
   };
-#define ASSAY_MMA_F16(Name, spelling)                                                                \
-  struct Name {                                                                                      \
-    using Accumulator = std::uint32_t;                                                               \
-    static constexpr int kBytes = 32;                                                                \
-    static __device__ void run(std::uint32_t* d, const std::uint32_t* a, const std::uint32_t* b) {   \
-      asm volatile(spelling " {%0, %1}, {%2, %3, %4, %5}, {%6, %7}, {%0, %1};"                       \
-                   : "+r"(d[0]), "+r"(d[1])                                                          \
-                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));              \
-    }                                                                                                \
+#define ASSAY_MMA_F16(Name, spelling)                                                              \
+  struct Name {                                                                                    \
+    using Accumulator = std::uint32_t;                                                             \
+    static constexpr int kBytes = 32;                                                              \
+    static __device__ void run(std::uint32_t* d, const std::uint32_t* a, const std::uint32_t* b) { \
+      asm volatile(spelling " {%0, %1}, {%2, %3, %4, %5}, {%6, %7}, {%0, %1};"                     \
+                   : "+r"(d[0]), "+r"(d[1])                                                        \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));            \
+    }                                                                                              \
   };
-#define ASSAY_MMA_F16_HALF(Name, spelling)                                                           \
-  struct Name {                                                                                      \
-    using Accumulator = std::uint32_t;                                                               \
-    static constexpr int kBytes = 16;                                                                \
-    static __device__ void run(std::uint32_t* d, const std::uint32_t* a, const std::uint32_t* b) {   \
-      asm volatile(spelling " {%0, %1}, {%2, %3}, {%4}, {%0, %1};"                                   \
-                   : "+r"(d[0]), "+r"(d[1])                                                          \
-                   : "r"(a[0]), "r"(a[1]), "r"(b[0]));                                               \
-    }                                                                                                \
+#define ASSAY_MMA_F16_HALF(Name, spelling)                                                         \
+  struct Name {                                                                                    \
+    using Accumulator = std::uint32_t;                                                             \
+    static constexpr int kBytes = 16;                                                              \
+    static __device__ void run(std::uint32_t* d, const std::uint32_t* a, const std::uint32_t* b) { \
+      asm volatile(spelling " {%0, %1}, {%2, %3}, {%4}, {%0, %1};"                                 \
+                   : "+r"(d[0]), "+r"(d[1])                                                        \
+                   : "r"(a[0]), "r"(a[1]), "r"(b[0]));                                             \
+    }                                                                                              \
   };
 ASSAY_MMA_F32(MmaBf16, "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32")
 ASSAY_MMA_F32(MmaF16, "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
@@ -290,10 +297,12 @@ __global__ void __launch_bounds__(128) mma_sync_tile(TileProblem p) {
     std::uint32_t fragment_a[4] = {}, fragment_b[2] = {};
     for (int j = 0; j < Type::kBytes / 8; ++j) {
       const int row = lane / 4 + 8 * (j % 2);
-      fragment_a[j] = load_word(a + row * row_bytes + step * Type::kBytes + 4 * (lane % 4) + 16 * (j / 2));
+      fragment_a[j] =
+          load_word(a + row * row_bytes + step * Type::kBytes + 4 * (lane % 4) + 16 * (j / 2));
     }
     for (int j = 0; j < Type::kBytes / 16; ++j)
-      fragment_b[j] = load_word(b + lane / 4 * row_bytes + step * Type::kBytes + 4 * (lane % 4) + 16 * j);
+      fragment_b[j] =
+          load_word(b + lane / 4 * row_bytes + step * Type::kBytes + 4 * (lane % 4) + 16 * j);
     Type::run(d, fragment_a, fragment_b);
   }
   store_fragment<n>(d, p.d + first, lane);

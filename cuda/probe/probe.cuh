@@ -10,13 +10,13 @@
 
 namespace assay::probe {
 
-#define ASSAY_CUDA(call)                                                                        \
-  do {                                                                                          \
-    const cudaError_t assay_error = (call);                                                     \
-    if (assay_error != cudaSuccess) {                                                           \
-      std::fprintf(stderr, "%s failed: %s\n", #call, cudaGetErrorString(assay_error));          \
-      std::exit(3);                                                                             \
-    }                                                                                           \
+#define ASSAY_CUDA(call)                                                               \
+  do {                                                                                 \
+    const cudaError_t assay_error = (call);                                            \
+    if (assay_error != cudaSuccess) {                                                  \
+      std::fprintf(stderr, "%s failed: %s\n", #call, cudaGetErrorString(assay_error)); \
+      std::exit(3);                                                                    \
+    }                                                                                  \
   } while (false)
 
 inline constexpr int kShownMismatches = 4;
@@ -76,7 +76,6 @@ class DeviceComparison {
 struct SweepResult {
   std::string name;
   std::uint64_t inputs = 0;
-  bool has_model = true;
   Comparison comparison{};
 };
 

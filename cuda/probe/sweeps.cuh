@@ -9,6 +9,7 @@
 #include "model/numerics/convert.hpp"
 #include "model/numerics/max_min.hpp"
 #include "model/numerics/special/fast_math.hpp"
+#include "model/numerics/special/half.hpp"
 #include "model/numerics/special/polynomial.hpp"
 
 namespace assay::probe {
@@ -17,11 +18,11 @@ using namespace assay::numerics;
 
 // --- one input, all 2^32 bit patterns (or all 2^16) ---------------------------------------------
 
-#define ASSAY_PTX_UNARY(function, instruction)                                     \
-  __device__ inline std::uint32_t function(std::uint32_t x) {                      \
-    std::uint32_t y;                                                               \
-    asm volatile(instruction " %0, %1;" : "=r"(y) : "r"(x));                       \
-    return y;                                                                      \
+#define ASSAY_PTX_UNARY(function, instruction)                \
+  __device__ inline std::uint32_t function(std::uint32_t x) { \
+    std::uint32_t y;                                          \
+    asm volatile(instruction " %0, %1;" : "=r"(y) : "r"(x));  \
+    return y;                                                 \
   }
 ASSAY_PTX_UNARY(hw_ex2_ftz, "ex2.approx.ftz.f32")
 ASSAY_PTX_UNARY(hw_rcp_ftz, "rcp.approx.ftz.f32")
@@ -37,11 +38,11 @@ __device__ inline float as_float(std::uint32_t x) { return __uint_as_float(x); }
 __device__ inline std::uint32_t as_bits(float x) { return __float_as_uint(x); }
 
 // A conversion to a 16-bit register from one f32, and to a pair of bytes from (upper = 1.0, lower).
-#define ASSAY_PTX_TO_16(function, instruction)                                     \
-  __device__ inline std::uint32_t function(std::uint32_t x) {                      \
-    std::uint16_t y;                                                               \
-    asm volatile(instruction " %0, %1;" : "=h"(y) : "r"(x));                       \
-    return y;                                                                      \
+#define ASSAY_PTX_TO_16(function, instruction)                \
+  __device__ inline std::uint32_t function(std::uint32_t x) { \
+    std::uint16_t y;                                          \
+    asm volatile(instruction " %0, %1;" : "=h"(y) : "r"(x));  \
+    return y;                                                 \
   }
 #define ASSAY_PTX_TO_BYTES(function, instruction)                                  \
   __device__ inline std::uint32_t function(std::uint32_t x) {                      \
@@ -69,10 +70,10 @@ __device__ inline std::uint32_t hw_polynomial(std::uint32_t bits) {
   return (as_bits(shifted) << 23) + as_bits(value);
 }
 
-#define ASSAY_UNARY(type, hardware_call, model_call)                                        \
-  struct type {                                                                             \
-    static __device__ std::uint32_t hardware(std::uint32_t x) { return hardware_call; }     \
-    static __device__ std::uint32_t model(std::uint32_t x) { return model_call; }           \
+#define ASSAY_UNARY(type, hardware_call, model_call)                                    \
+  struct type {                                                                         \
+    static __device__ std::uint32_t hardware(std::uint32_t x) { return hardware_call; } \
+    static __device__ std::uint32_t model(std::uint32_t x) { return model_call; }       \
   };
 ASSAY_UNARY(Ex2Ftz, hw_ex2_ftz(x), ex2_approx_ftz(F32{x}).bits)
 ASSAY_UNARY(RcpFtz, hw_rcp_ftz(x), rcp_approx_ftz(F32{x}).bits)
@@ -87,7 +88,7 @@ ASSAY_UNARY(Expf, as_bits(expf(as_float(x))), expf_default(F32{x}).bits)
 ASSAY_UNARY(IntrinsicExpf, as_bits(__expf(as_float(x))), intrinsic_expf(F32{x}, false).bits)
 ASSAY_UNARY(IntrinsicLogf, as_bits(__logf(as_float(x))), intrinsic_logf(F32{x}, false).bits)
 ASSAY_UNARY(Polynomial, hw_polynomial(x), ex2_polynomial(F32{x}).bits)
-ASSAY_UNARY(Tanh, hw_tanh(x), hw_tanh(x))
+ASSAY_UNARY(Tanh, hw_tanh(x), tanh_approx(F32{x}).bits)
 ASSAY_UNARY(CvtRnBf16, hw_cvt_rn_bf16(x), cvt_rn_bf16_f32(F32{x}).bits)
 ASSAY_UNARY(CvtRzBf16, hw_cvt_rz_bf16(x), cvt_rz_bf16_f32(F32{x}).bits)
 ASSAY_UNARY(CvtRnF16, hw_cvt_rn_f16(x), cvt_rn_f16_f32(F32{x}).bits)
@@ -100,11 +101,11 @@ __device__ inline std::uint32_t hw_f16_to_f32(std::uint32_t x) {
   asm volatile("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(static_cast<std::uint16_t>(x)));
   return as_bits(y);
 }
-#define ASSAY_PTX_FROM_BYTES(function, instruction)                                            \
-  __device__ inline std::uint32_t function(std::uint32_t x) {                                  \
-    std::uint32_t y;                                                                           \
+#define ASSAY_PTX_FROM_BYTES(function, instruction)                                             \
+  __device__ inline std::uint32_t function(std::uint32_t x) {                                   \
+    std::uint32_t y;                                                                            \
     asm volatile(instruction " %0, %1;" : "=r"(y) : "h"(static_cast<std::uint16_t>(x & 0xFF))); \
-    return hw_f16_to_f32(y & 0xFFFFu);                                                         \
+    return hw_f16_to_f32(y & 0xFFFFu);                                                          \
   }
 ASSAY_PTX_FROM_BYTES(hw_e4m3_to_f32, "cvt.rn.f16x2.e4m3x2")
 ASSAY_PTX_FROM_BYTES(hw_e5m2_to_f32, "cvt.rn.f16x2.e5m2x2")
@@ -112,12 +113,28 @@ ASSAY_UNARY(WidenF16, hw_f16_to_f32(x), widen(F16{static_cast<std::uint16_t>(x)}
 ASSAY_UNARY(WidenE4m3, hw_e4m3_to_f32(x), widen(E4m3{static_cast<std::uint8_t>(x)}).bits)
 ASSAY_UNARY(WidenE5m2, hw_e5m2_to_f32(x), widen(E5m2{static_cast<std::uint8_t>(x)}).bits)
 
+#define ASSAY_PTX_16(function, instruction)                                              \
+  __device__ inline std::uint32_t function(std::uint32_t x) {                            \
+    std::uint16_t y;                                                                     \
+    asm volatile(instruction " %0, %1;" : "=h"(y) : "h"(static_cast<std::uint16_t>(x))); \
+    return y;                                                                            \
+  }
+ASSAY_PTX_16(hw_ex2_f16, "ex2.approx.f16")
+ASSAY_PTX_16(hw_ex2_bf16, "ex2.approx.ftz.bf16")
+ASSAY_PTX_16(hw_tanh_f16, "tanh.approx.f16")
+ASSAY_PTX_16(hw_tanh_bf16, "tanh.approx.bf16")
+ASSAY_UNARY(Ex2F16, hw_ex2_f16(x), ex2_approx(F16{static_cast<std::uint16_t>(x)}).bits)
+ASSAY_UNARY(Ex2Bf16, hw_ex2_bf16(x), ex2_approx_ftz(Bf16{static_cast<std::uint16_t>(x)}).bits)
+ASSAY_UNARY(TanhF16, hw_tanh_f16(x), tanh_approx(F16{static_cast<std::uint16_t>(x)}).bits)
+ASSAY_UNARY(TanhBf16, hw_tanh_bf16(x), tanh_approx(Bf16{static_cast<std::uint16_t>(x)}).bits)
+
 // sm_100a's conversions; on other architectures the kernels are empty and are not launched.
 #if defined(__CUDA_ARCH_FEAT_SM100_ALL)
 __device__ inline std::uint32_t hw_cvt_e2m1(std::uint32_t x) {
   std::uint32_t y;
   asm volatile("{.reg .b8 b; cvt.rn.satfinite.e2m1x2.f32 b, %1, %2; cvt.u32.u8 %0, b;}"
-               : "=r"(y) : "r"(0x3F800000u), "r"(x));
+               : "=r"(y)
+               : "r"(0x3F800000u), "r"(x));
   return y & 0xFu;
 }
 ASSAY_PTX_TO_BYTES(hw_cvt_ue8m0_rp, "cvt.rp.satfinite.ue8m0x2.f32")
@@ -133,26 +150,26 @@ ASSAY_UNARY(CvtUe8m0Rz, hw_cvt_ue8m0_rz(x), cvt_rz_satfinite_ue8m0(F32{x}).bits)
 
 // --- two inputs: all pairs of 16-bit patterns, or 2^32 pairs drawn from all patterns -------------
 
-#define ASSAY_BINARY(type, hardware_call, model_call)                                             \
-  struct type {                                                                                   \
-    static __device__ std::uint32_t hardware(std::uint32_t x, std::uint32_t y) {                  \
-      return hardware_call;                                                                       \
-    }                                                                                             \
+#define ASSAY_BINARY(type, hardware_call, model_call)                                              \
+  struct type {                                                                                    \
+    static __device__ std::uint32_t hardware(std::uint32_t x, std::uint32_t y) {                   \
+      return hardware_call;                                                                        \
+    }                                                                                              \
     static __device__ std::uint32_t model(std::uint32_t x, std::uint32_t y) { return model_call; } \
   };
-#define ASSAY_PTX_BINARY(function, instruction)                                         \
-  __device__ inline std::uint32_t function(std::uint32_t x, std::uint32_t y) {          \
-    std::uint32_t z;                                                                    \
-    asm volatile(instruction ";" : "=r"(z) : "r"(x), "r"(y));                           \
-    return z;                                                                           \
+#define ASSAY_PTX_BINARY(function, instruction)                                \
+  __device__ inline std::uint32_t function(std::uint32_t x, std::uint32_t y) { \
+    std::uint32_t z;                                                           \
+    asm volatile(instruction ";" : "=r"(z) : "r"(x), "r"(y));                  \
+    return z;                                                                  \
   }
-#define ASSAY_PTX_BINARY_16(function, instruction)                                      \
-  __device__ inline std::uint32_t function(std::uint32_t x, std::uint32_t y) {          \
-    std::uint16_t z;                                                                    \
-    asm volatile(instruction " %0, %1, %2;"                                             \
-                 : "=h"(z)                                                              \
+#define ASSAY_PTX_BINARY_16(function, instruction)                                          \
+  __device__ inline std::uint32_t function(std::uint32_t x, std::uint32_t y) {              \
+    std::uint16_t z;                                                                        \
+    asm volatile(instruction " %0, %1, %2;"                                                 \
+                 : "=h"(z)                                                                  \
                  : "h"(static_cast<std::uint16_t>(x)), "h"(static_cast<std::uint16_t>(y))); \
-    return z;                                                                           \
+    return z;                                                                               \
   }
 ASSAY_PTX_BINARY_16(hw_add_bf16, "add.bf16")
 ASSAY_PTX_BINARY_16(hw_add_f16, "add.f16")
@@ -186,7 +203,6 @@ ASSAY_BINARY(DivApproxFtz, hw_div_ftz(x, y), div_approx_ftz(F32{x}, F32{y}).bits
 ASSAY_BINARY(DivApprox, hw_div(x, y), div_approx(F32{x}, F32{y}).bits)
 ASSAY_BINARY(DivFullFtz, hw_div_full(x, y), div_full_ftz(F32{x}, F32{y}).bits)
 
-
 __device__ inline void finish_sweep(Comparison* out, unsigned long long wrong,
                                     unsigned long long hash) {
   for (int offset = 16; offset > 0; offset /= 2) {
@@ -203,7 +219,8 @@ template <class Op>
 __global__ void unary_sweep(std::uint64_t inputs, Comparison* out) {
   unsigned long long wrong = 0, hash = 0;
   const std::uint64_t stride = std::uint64_t{gridDim.x} * blockDim.x;
-  for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < inputs; i += stride) {
+  for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < inputs;
+       i += stride) {
     const auto x = static_cast<std::uint32_t>(i);
     const std::uint32_t hardware = Op::hardware(x);
     const std::uint32_t model = Op::model(x);
@@ -220,14 +237,17 @@ template <class Op, bool kAllPairs>
 __global__ void binary_sweep(std::uint64_t inputs, Comparison* out) {
   unsigned long long wrong = 0, hash = 0;
   const std::uint64_t stride = std::uint64_t{gridDim.x} * blockDim.x;
-  for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < inputs; i += stride) {
-    std::uint32_t x = static_cast<std::uint32_t>(i >> 16), y = static_cast<std::uint32_t>(i & 0xFFFF);
+  for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < inputs;
+       i += stride) {
+    std::uint32_t x = static_cast<std::uint32_t>(i >> 16),
+                  y = static_cast<std::uint32_t>(i & 0xFFFF);
     if (!kAllPairs) {
       const std::uint64_t random = mix(i);
       x = static_cast<std::uint32_t>(random >> 32);
       y = static_cast<std::uint32_t>(random);
       // Half of the pairs have near exponents; random patterns rarely do.
-      if (i & 1) y = (y & 0x807FFFFFu) | ((x + ((random >> 20 & 7) << 23) - (3u << 23)) & 0x7F800000u);
+      if (i & 1)
+        y = (y & 0x807FFFFFu) | ((x + ((random >> 20 & 7) << 23) - (3u << 23)) & 0x7F800000u);
     }
     const std::uint32_t hardware = Op::hardware(x, y);
     const std::uint32_t model = Op::model(x, y);
@@ -240,14 +260,62 @@ __global__ void binary_sweep(std::uint64_t inputs, Comparison* out) {
   finish_sweep(out, wrong, hash);
 }
 
+// Products just below 2^-126, where flushing before and after rounding differ. The second operand
+// is the f32 nearest to 2^-126 / x, x having exponent -63, so that the product is within 2^-24 of
+// 2^-126.
+__device__ inline void near_smallest(std::uint32_t seed, float& x, float& y) {
+  x = as_float(0x20000000u | (seed & 0x7FFFFFu));
+  y = static_cast<float>(0x1p-126 / static_cast<double>(x));
+  if (seed & 0x800000u) y = as_float(as_bits(y) ^ 0x80000000u);
+}
+__device__ inline std::uint32_t hw_mul_near(std::uint32_t seed) {
+  float x, y;
+  near_smallest(seed, x, y);
+  return hw_mul_ftz(as_bits(x), as_bits(y));
+}
+__device__ inline std::uint32_t hw_fma_near(
+    std::uint32_t seed) {  // c is the zero of the other sign
+  float x, y, z;
+  near_smallest(seed, x, y);
+  asm volatile("fma.rn.ftz.f32 %0, %1, %2, %3;" : "=f"(z) : "f"(x), "f"(y), "f"(-0.0f * y));
+  return as_bits(z);
+}
+// Flushed if the exact product is below 2^-126; if it is below after rounding to 24 bits.
+__device__ inline std::uint32_t flushed(std::uint32_t seed, bool round_first) {
+  float x, y;
+  near_smallest(seed, x, y);
+  const double product = static_cast<double>(x) * static_cast<double>(y);  // exact: 48 bits
+  const double compared =
+      round_first ? static_cast<double>(static_cast<float>(product * 0x1p64)) * 0x1p-64 : product;
+  const std::uint32_t sign = product < 0 ? 0x80000000u : 0u;
+  if (fabs(compared) < 0x1p-126) return sign;
+  return as_bits(static_cast<float>(product));
+}
+__device__ inline std::uint32_t model_mul_near(std::uint32_t seed) {
+  float x, y;
+  near_smallest(seed, x, y);
+  return mul_rn(F32{as_bits(x)}, F32{as_bits(y)}, true).bits;
+}
+__device__ inline std::uint32_t model_fma_near(std::uint32_t seed) {
+  float x, y;
+  near_smallest(seed, x, y);
+  return fma_rn(F32{as_bits(x)}, F32{as_bits(y)}, F32{as_bits(-0.0f * y)}, true).bits;
+}
+ASSAY_UNARY(MulNear, hw_mul_near(x), model_mul_near(x))
+ASSAY_UNARY(FmaNear, hw_fma_near(x), model_fma_near(x))
+ASSAY_UNARY(MulNearExact, hw_mul_near(x), flushed(x, false))
+ASSAY_UNARY(MulNearRounded, hw_mul_near(x), flushed(x, true))
+ASSAY_UNARY(FmaNearExact, hw_fma_near(x), flushed(x, false))
+ASSAY_UNARY(FmaNearRounded, hw_fma_near(x), flushed(x, true))
+
 inline constexpr int kSweepBlocks = 132 * 16;
 inline constexpr int kSweepThreads = 256;
 
 template <class Op>
-SweepResult run_unary(const char* name, std::uint64_t inputs, bool has_model = true) {
+SweepResult run_unary(const char* name, std::uint64_t inputs) {
   DeviceComparison comparison;
   unary_sweep<Op><<<kSweepBlocks, kSweepThreads>>>(inputs, comparison.get());
-  return {name, inputs, has_model, comparison.read()};
+  return {name, inputs, comparison.read()};
 }
 
 template <class Op, bool kAllPairs>
@@ -255,7 +323,7 @@ SweepResult run_binary(const char* name) {
   DeviceComparison comparison;
   const std::uint64_t inputs = std::uint64_t{1} << 32;
   binary_sweep<Op, kAllPairs><<<kSweepBlocks, kSweepThreads>>>(inputs, comparison.get());
-  return {name, inputs, true, comparison.read()};
+  return {name, inputs, comparison.read()};
 }
 
 // All sweeps of this GPU, in order. `each` is called after each one.
@@ -274,7 +342,7 @@ inline void run_sweeps(int compute_major, const std::function<void(const SweepRe
   each(run_unary<IntrinsicExpf>("__expf, no fast-math", all));
   each(run_unary<IntrinsicLogf>("__logf, no fast-math", all));
   each(run_unary<Polynomial>("degree-3 polynomial ex2", all));
-  each(run_unary<Tanh>("tanh.approx.f32", all, false));
+  each(run_unary<Tanh>("tanh.approx.f32", all));
   each(run_unary<CvtRnBf16>("cvt.rn.bf16.f32", all));
   each(run_unary<CvtRzBf16>("cvt.rz.bf16.f32", all));
   each(run_unary<CvtRnF16>("cvt.rn.f16.f32", all));
@@ -286,6 +354,10 @@ inline void run_sweeps(int compute_major, const std::function<void(const SweepRe
     each(run_unary<CvtUe8m0Rp>("cvt.rp.satfinite.ue8m0x2.f32", all));
     each(run_unary<CvtUe8m0Rz>("cvt.rz.satfinite.ue8m0x2.f32", all));
   }
+  each(run_unary<Ex2F16>("ex2.approx.f16", 1u << 16));
+  each(run_unary<Ex2Bf16>("ex2.approx.ftz.bf16", 1u << 16));
+  each(run_unary<TanhF16>("tanh.approx.f16", 1u << 16));
+  each(run_unary<TanhBf16>("tanh.approx.bf16", 1u << 16));
   each(run_unary<WidenF16>("cvt.f32.f16", 1u << 16));
   each(run_unary<WidenE4m3>("cvt.rn.f16x2.e4m3x2, cvt.f32.f16", 1u << 8));
   each(run_unary<WidenE5m2>("cvt.rn.f16x2.e5m2x2, cvt.f32.f16", 1u << 8));
@@ -300,6 +372,17 @@ inline void run_sweeps(int compute_major, const std::function<void(const SweepRe
   each(run_binary<Max, false>("max.f32, 2^32 pairs"));
   each(run_binary<MaxNan, false>("max.NaN.f32, 2^32 pairs"));
   each(run_binary<Min, false>("min.f32, 2^32 pairs"));
+  each(run_unary<MulNear>("mul.rn.ftz.f32 near 2^-126", 1u << 24));
+  each(run_unary<FmaNear>("fma.rn.ftz.f32 near 2^-126", 1u << 24));
+  // Two hypotheses about those: whichever differs nowhere is the hardware's rule.
+  each(
+      run_unary<MulNearExact>("hypothesis: mul.ftz flushes exact products below 2^-126", 1u << 24));
+  each(
+      run_unary<MulNearRounded>("hypothesis: mul.ftz flushes after rounding to 24 bits", 1u << 24));
+  each(
+      run_unary<FmaNearExact>("hypothesis: fma.ftz flushes exact products below 2^-126", 1u << 24));
+  each(
+      run_unary<FmaNearRounded>("hypothesis: fma.ftz flushes after rounding to 24 bits", 1u << 24));
   each(run_binary<DivApproxFtz, false>("div.approx.ftz.f32, 2^32 pairs"));
   each(run_binary<DivApprox, false>("div.approx.f32, 2^32 pairs"));
   each(run_binary<DivFullFtz, false>("div.full.ftz.f32, 2^32 pairs"));

@@ -5,9 +5,11 @@ namespace assay {
 
 const char* site_name(Site site) {
   switch (site) {
-    case Site::kNone: return "None";
+    case Site::kNone:
+      return "None";
 #define ASSAY_SITE(name) \
-  case Site::k##name: return #name;
+  case Site::k##name:    \
+    return #name;
 #include "model/core/sites.def"
 #undef ASSAY_SITE
   }

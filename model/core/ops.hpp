@@ -2,7 +2,7 @@
 // that reaches an output. A body is a template over Ops; cuda/ops maps each operation to one PTX
 // instruction, model/machine turns it into an event. So the text that is explored under adversarial
 // schedules is the text that runs on NVLink. This file decides spelling, not semantics: orders and
-// scopes are PTX's (SPEC MAC-1), arithmetic is model/numerics (SPEC NUM).
+// scopes are PTX's (SPEC MAC-2), arithmetic is model/numerics (SPEC NUM).
 //
 // Rules a body keeps (tools/lint checks them): no pointers, no built-in thread indices, no operator
 // on floating values, every access names its order, scope and site, every wait has a budget.
@@ -71,8 +71,7 @@ struct Vec16 {
 };
 template <class T>
 concept Word = std::same_as<T, std::uint8_t> || std::same_as<T, std::uint16_t> ||
-               std::same_as<T, std::uint32_t> || std::same_as<T, std::uint64_t> ||
-               std::same_as<T, Vec16>;
+    std::same_as<T, std::uint32_t> || std::same_as<T, std::uint64_t> || std::same_as<T, Vec16>;
 
 // Selects the word type of a load without the `template` keyword: ops.load(as<Vec16>, ...).
 template <Word T>
@@ -144,8 +143,9 @@ concept Ops = requires(O& ops, Address address, SharedWord shared, Await await, 
   { ops.shared_store(Site::kNone, shared, u32) } -> std::same_as<void>;
 
   { ops.barrier(Site::kNone) } -> std::same_as<void>;
-  { ops.wait_until(as<std::uint64_t>, relaxed_sys, Site::kNone, address, await) }
-      -> std::same_as<Awaited>;
+  {
+    ops.wait_until(as<std::uint64_t>, relaxed_sys, Site::kNone, address, await)
+    } -> std::same_as<Awaited>;
 
   { ops.add_f32(flush_subnormals, f32, f32) } -> std::same_as<F32>;
   { ops.add_f32(keep_subnormals, f32, f32) } -> std::same_as<F32>;

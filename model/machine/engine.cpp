@@ -1,3 +1,5 @@
+// The loop: admits CTAs, asks the scheduler who runs, ends runs. Decides when a run is over and
+// why.
 #include "model/machine/engine.hpp"
 
 #include <utility>

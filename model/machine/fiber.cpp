@@ -1,3 +1,4 @@
+// Fibers over Boost.Context with pooled stacks, and the sanitizers' switch annotations.
 #include "model/machine/fiber.hpp"
 
 #include <sys/mman.h>

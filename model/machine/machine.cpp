@@ -1,3 +1,4 @@
+// The public face: checks set-up and hands everything to the engine.
 #include "model/machine/machine.hpp"
 
 #include "model/machine/engine.hpp"

@@ -400,25 +400,30 @@ TEST_CASE("endless loops of ordered, weak or shared accesses end with the budget
 }
 
 TEST_CASE("a run that ends early destroys the locals of every body and stays ended", "[MAC-5.4]") {
-  const auto token = std::make_shared<int>(0);
-  Machine machine(small_config(5, 2, 4));
-  const Address local = machine.allocate(RankId(0), "local", 64, 16, Fill::kPoison);
-  machine.fill(local, 4, std::byte{0});
-  for (std::int32_t r = 0; r < 2; ++r)
-    enqueue(machine, r, "hold", 5, [&, r](SimOps& ops) {
-      const std::shared_ptr<int> held = token;
-      if (r == 0 && ops.cta() == 3)
-        ops.load(as<std::uint32_t>, weak, Site::kCombinePull, local.at(32));
-      if (r == 0)
-        ops.wait_until(as<std::uint32_t>, relaxed_gpu, Site::kCombineWait, local, Await{1, 1});
-      ops.barrier(Site::kCombineWaited);
-    });
-  const RunResult first = machine.run();
-  REQUIRE(first.status == RunStatus::kFault);
-  CHECK(token.use_count() == 1);
-  CHECK(machine.run().report == first.report);
-  CHECK(host_u32(machine, local) == 0);
-  machine.release(local);
+  long most_alive = 0;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    const auto token = std::make_shared<int>(0);
+    Machine machine(small_config(seed, 2, 4));
+    const Address local = machine.allocate(RankId(0), "local", 64, 16, Fill::kPoison);
+    machine.fill(local, 4, std::byte{0});
+    for (std::int32_t r = 0; r < 2; ++r)
+      enqueue(machine, r, "hold", 5, [&, r](SimOps& ops) {
+        const std::shared_ptr<int> held = token;
+        most_alive = std::max(most_alive, token.use_count());
+        if (r == 0 && ops.cta() == 3)
+          ops.load(as<std::uint32_t>, weak, Site::kCombinePull, local.at(32));
+        if (r == 0)
+          ops.wait_until(as<std::uint32_t>, relaxed_gpu, Site::kCombineWait, local, Await{1, 1});
+        ops.barrier(Site::kCombineWaited);
+      });
+    const RunResult first = machine.run();
+    REQUIRE(first.status == RunStatus::kFault);
+    CHECK(token.use_count() == 1);
+    CHECK(machine.run().report == first.report);
+    CHECK(host_u32(machine, local) == 0);
+    machine.release(local);
+  }
+  CHECK(most_alive > 4);  // waiting and at barriers, when the fault came
 }
 
 // ---- streams -----------------------------------------------------------------------------------
@@ -429,6 +434,7 @@ TEST_CASE("a stream runs its kernels and host nodes in order, two streams in any
     Machine machine(small_config(seed, 1, 4));
     const Address word = machine.allocate(RankId(0), "word", 4, 4, Fill::kZero);
     const StreamId other = machine.add_stream(RankId(0));
+    const StreamId idle = machine.add_stream(RankId(0));
     std::string log;
     const auto note = [&](char what) {
       return [&log, word, what](SimOps& ops) {
@@ -442,14 +448,17 @@ TEST_CASE("a stream runs its kernels and host nodes in order, two streams in any
       log += 'b';
       // From a host node: behind itself, and on a stream that has nothing to do.
       machine.enqueue(RankId(0), kDefaultStream, Kernel{"d", 1, note('d')});
+      machine.enqueue(RankId(0), idle, Kernel{"y", 1, note('y')});
     });
     machine.enqueue(RankId(0), kDefaultStream, Kernel{"c", 2, note('c')});
     machine.enqueue(RankId(0), other, Kernel{"x", 1, note('x')});
     REQUIRE(machine.run().ok());
     std::string own = log;
     own.erase(std::remove(own.begin(), own.end(), 'x'), own.end());
+    own.erase(std::remove(own.begin(), own.end(), 'y'), own.end());
     CHECK(own == "aabccd");
-    CHECK(log.size() == 7);
+    CHECK(log.size() == 8);
+    CHECK(log.find('y') > log.find('b'));
     seen.insert(log);
   }
   CHECK(seen.size() >= 3);

@@ -1,3 +1,4 @@
+// Allocations, pages and what was written. Decides which accesses are legal, not their order.
 #include "model/machine/memory.hpp"
 
 #include <algorithm>

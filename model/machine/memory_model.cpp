@@ -1,3 +1,5 @@
+// Sequential consistency, the slow way around the page cache, and the sentences of illegal
+// accesses.
 #include "model/machine/memory_model.hpp"
 
 namespace assay::machine {

@@ -91,26 +91,29 @@ TEST_CASE("an access outside every allocation names the nearest one and the dist
   }
 }
 
-// The neighbourhood of an allocation's end, byte by byte and for every width, against arithmetic.
+// The neighbourhood of an allocation's both ends, byte by byte and for every width, against
+// arithmetic.
 TEST_CASE("exactly the aligned accesses inside an allocation are legal", "[MAC-1.2]") {
-  const auto legal = [](auto width, std::uint64_t bytes, std::uint64_t offset, bool touch_first) {
+  const auto legal = [](auto width, std::int64_t bytes, std::int64_t offset, bool touch_first) {
     using T = decltype(width);
     Machine machine(small_config(1, 1));
-    const Address buffer = machine.allocate(RankId(0), "buffer", bytes, 32, Fill::kZero);
+    const Address buffer =
+        machine.allocate(RankId(0), "buffer", static_cast<std::uint64_t>(bytes), 32, Fill::kZero);
+    const Address place = buffer.at(static_cast<std::uint64_t>(offset));
     enqueue(machine, 0, "probe", 1, [=](SimOps& ops) {
       // With the page in the cache the short way decides, without it the long way.
       if (touch_first) ops.load(as<std::uint8_t>, weak, Site::kDispatchReadIds, buffer);
-      ops.store(weak, Site::kDispatchReadIds, buffer.at(offset), T{});
-      ops.load(as<T>, weak, Site::kDispatchReadIds, buffer.at(offset));
+      ops.store(weak, Site::kDispatchReadIds, place, T{});
+      ops.load(as<T>, weak, Site::kDispatchReadIds, place);
     });
     return machine.run().ok();
   };
   const auto check = [&](auto width) {
-    constexpr std::uint64_t kWidth = sizeof(width);
-    for (const std::uint64_t bytes : {1, 15, 16, 31, 40})
-      for (std::uint64_t offset = 0; offset < 50; ++offset)
+    constexpr auto kWidth = static_cast<std::int64_t>(sizeof(width));
+    for (const std::int64_t bytes : {1, 15, 16, 31, 40})
+      for (std::int64_t offset = -32; offset < 50; ++offset)
         for (const bool touch_first : {false, true}) {
-          const bool expected = offset % kWidth == 0 && offset + kWidth <= bytes;
+          const bool expected = offset >= 0 && offset % kWidth == 0 && offset + kWidth <= bytes;
           if (legal(width, bytes, offset, touch_first) != expected) {
             CAPTURE(kWidth, bytes, offset, touch_first);
             REQUIRE(!"legality differs");
@@ -209,7 +212,9 @@ TEST_CASE("released memory is named by what it was", "[MAC-1.2]") {
   const Address local = machine.allocate(RankId(0), "scratch", 8192, 16, Fill::kZero);
   const Window window = machine.allocate_window("round", 64, 16, Fill::kZero);
   enqueue(machine, 0, "touch", 1, [=](SimOps& ops) {
+    // Both pages are in the rank's cache when they go.
     ops.load(as<std::uint32_t>, weak, Site::kDispatchReadIds, local);
+    ops.load(as<std::uint32_t>, weak, Site::kDispatchReadIds, local.at(4096));
     ops.load(as<std::uint32_t>, weak, Site::kDispatchReadIds, window.of(RankId(1)));
   });
   REQUIRE(machine.run().ok());
@@ -276,14 +281,15 @@ TEST_CASE(
 
 TEST_CASE("the host's read of poison names the first byte that nobody wrote", "[MAC-1.2]") {
   Machine machine(small_config(1));
-  const Window window = machine.allocate_window("recv", 128, 16, Fill::kPoison);
+  // The second and third page have holes as well; the first one counts.
+  const Window window = machine.allocate_window("recv", 3 * kPageBytes, 16, Fill::kPoison);
   machine.fill(window.of(RankId(1)), 40, std::byte{7});
-  std::array<std::byte, 64> bytes{};
+  std::vector<std::byte> bytes(3 * kPageBytes);
   const Status status = machine.read(window.of(RankId(1)), bytes);
   REQUIRE_FALSE(status);
   CHECK(status.error().sentence ==
-        "the host reads 64 bytes at 'recv' of rank 1 + 0 (of 128 bytes), but nobody has written "
-        "'recv' of rank 1 + 40 (of 128 bytes)");
+        "the host reads 12288 bytes at 'recv' of rank 1 + 0 (of 12288 bytes), but nobody has "
+        "written 'recv' of rank 1 + 40 (of 12288 bytes)");
 }
 
 }  // namespace

@@ -111,7 +111,9 @@ inline Bytes odd_row(std::mt19937& random, Dtype dtype, std::size_t hidden) {
   Bytes row(hidden * size_of(dtype));
   for (std::size_t i = 0; i < hidden; ++i) {
     std::uint32_t bits = random();
-    const bool special = random() % 4 != 0;
+    // Element 0 is -0 in every row: only a sum of nothing but -0 shows which +0 leaves are added.
+    if (i == 0) bits = 1u << (8 * size_of(dtype) - 1);
+    const bool special = i > 0 && random() % 4 != 0;
     if (special) bits = bf16[random() % bf16.size()];
     if (special && dtype == Dtype::kF32)
       bits = bits << 16 | (random() % 3 == 0 ? random() >> 20 : 0);

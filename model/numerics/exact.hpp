@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "model/core/leading_zeros.hpp"
 #include "model/core/platform.hpp"
 #include "model/numerics/convert.hpp"
 #include "model/numerics/formats.hpp"
@@ -33,8 +34,8 @@ ASSAY_HD constexpr Term decode(F32 x) {
 
 ASSAY_HD constexpr int bit_width(Wide x) {
   const auto high = static_cast<std::uint64_t>(x >> 64);
-  return high != 0 ? 64 + std::bit_width(high)
-                   : static_cast<int>(std::bit_width(static_cast<std::uint64_t>(x)));
+  return high != 0 ? 64 + assay::bit_width(high)
+                   : assay::bit_width(static_cast<std::uint64_t>(x));
 }
 
 // `significand` * 2^exponent rounded to f32, overflowing as IEEE 754 says. The lowest bit of
@@ -86,7 +87,7 @@ ASSAY_HD constexpr F32 round_to_f32(bool negative, Wide significand, int exponen
 // The same number, if it is not zero, with bit 47 as the significand's highest.
 ASSAY_HD constexpr Term with_leading_bit_47(Term t) {
   if (t.significand == 0) return t;
-  const int up = 48 - static_cast<int>(std::bit_width(t.significand));
+  const int up = 48 - assay::bit_width(t.significand);
   return {t.negative, t.significand << up, t.exponent - up};
 }
 

@@ -14,8 +14,8 @@ import re
 import sys
 import tempfile
 
-CODE = {".hpp", ".cpp", ".h", ".cu", ".def", ".py"}
-CXX = {".hpp", ".cpp", ".h", ".cu", ".def"}
+CODE = {".hpp", ".cpp", ".h", ".cu", ".cuh", ".inc", ".def", ".py"}
+CXX = {".hpp", ".cpp", ".h", ".cu", ".cuh", ".inc", ".def"}
 TEXT = CODE | {".md", ".build", ".txt", ".sh", ".json", ".toml", ".yml", ".yaml"}
 SKIPPED_FOLDERS = re.compile(r"^(build.*|\.git|\.cache|__pycache__)$")
 

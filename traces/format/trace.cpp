@@ -111,7 +111,7 @@ Status check_info(const TraceInfo& info) {
   return Done{};
 }
 
-// [SPEC TRC-1.3]
+// (SPEC TRC-1.3)
 Status check_shapes(const TraceInfo& info, const TraceTensors& tensors) {
   const std::size_t tokens = tensors.request.size();
   if (tokens == 0) return bad_input("the trace has 0 tokens; allowed are 1 and more");

@@ -26,7 +26,7 @@ Expected<Trace> open_trace(const std::string& path);
 // together.
 Expected<Trace> open_trace_shards(const std::string& index_path);
 
-// Replaces `path` by one file that open_trace() reads back as the same trace.
+// Replaces `path` by one file that open_trace() reads back as the same trace (SPEC TRC-1.8).
 Status write_trace(const Trace& trace, const std::string& path);
 
 // Cuts the trace after every `tokens_per_shard` tokens. For a `path` of "dir/name.safetensors", the

@@ -193,11 +193,21 @@ TEST_CASE("shards that do not belong together are refused", "[TRC-1.7]") {
       {"t-00001-of-00003.safetensors has metadata num_experts \"4\"; the index has \"5\""});
   require_error(changed("\"schema\": \"assay.trace\"", "\"schema\": \"assay.golden\""),
                 {"schema \"assay.golden\""});
-  require_error(changed("topk_ids.00003", "topk_ids.00004"), {"names 15 tensors; 2 shards"});
+  require_error(changed("topk_ids.00003", "topk_ids.00004"),
+                {"is shard \"1/3\"; the index has it as 1/2"});
+  require_error(changed("\"weight_map\": {", "\"weight_map\": {\"stray.00001\": \"x\","),
+                {"names 16 tensors; 3 shards"});
   require_error(changed("\"step.00002\"", "\"stop.00002\""), {"no \"step.00002\""});
   require_error(changed("\"layers\"", "\"model\""), {"key \"model\" twice"});
   require_error(changed("{", "["), {index, "is not a JSON object"});
   require_error(changed("\"weight_map\"", "\"weights\""), {"has no object \"weight_map\""});
+
+  std::string outside = good;
+  const std::string second = "t-00002-of-00003";
+  for (std::size_t at = 0; (at = outside.find(second, at)) != std::string::npos; at += 20)
+    outside.insert(at, "../");
+  write_bytes(index, outside);
+  require_error(open_trace_shards(index), {"names in the folder of the index"});
 
   write_bytes(index, good);
   REQUIRE(open_trace_shards(index).has_value());

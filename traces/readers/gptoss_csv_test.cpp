@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 
@@ -148,7 +147,8 @@ TEST_CASE("the published decode batch is 64 conversations of 56 steps, and reads
   // First and last row of the file.
   CHECK(trace->topk_id(0, 0, 0) == 31);
   CHECK(trace->topk_weight(0, 0, 0).bits == 0x3f050000);
-  // 3.83 % of rows have two equal weights (stated beside the file).
+  // Rows with two equal weights, where the order of picks is the router's own: 3,254 of 86,016 by a
+  // count with Python's csv module.
   std::int64_t tied = 0;
   for (std::int64_t token = 0; token < trace->num_tokens(); ++token) {
     for (std::int32_t layer = 0; layer < 24; ++layer) {
@@ -160,7 +160,7 @@ TEST_CASE("the published decode batch is 64 conversations of 56 steps, and reads
       tied += equal;
     }
   }
-  CHECK(std::abs(static_cast<double>(tied) / (64 * 56 * 24) - 0.0383) < 0.00005);
+  CHECK(tied == 3254);
   std::printf("decode batch read in %.3f s\n", seconds.count());
 #ifdef __OPTIMIZE__
   CHECK(seconds.count() < 0.3);

@@ -115,6 +115,12 @@ TEST_CASE("what does not belong into the JSON is refused with its line and place
   }
 }
 
+TEST_CASE("a number at the end of a line is refused on that line", "[TRC-2.4]") {
+  // The parser has read the line end by then, to know that the number is over.
+  require_error(read(file_text(1, "[31, 0, 9, 6]", "[31, 0,\n9,\n99\n, 6]")),
+                {"line 9: expert id 99"});
+}
+
 TEST_CASE("a JSON file that ends early is refused at every length", "[TRC-2.4]") {
   const std::string text = file_text(1);
   const std::size_t end = text.find_last_of('}');

@@ -1,10 +1,10 @@
 """Sees the routing of a mixture-of-experts model while it runs, through forward hooks on its gates.
 
-Decides which modules are gates and how their output is read as (ids, weights) [rows, top_k]; decides
-nothing about decoding or files. The ids and weights are the ones that the model itself uses wherever
-the gate returns them; they are recomputed only for gates that return bare logits, with exactly the
-operations of the blocks named in RULES. Everything else is refused with a sentence, because a
-plausible guess would be a wrong trace.
+Decides which modules are gates and how their output is read as (ids, weights) [rows, top_k];
+decides nothing about decoding or files. The ids and weights are the ones that the model itself uses
+wherever the gate returns them; they are recomputed only for gates that return bare logits, with
+exactly the operations of the blocks named in RULES. Everything else is refused with a
+sentence, because a plausible guess would be a wrong trace.
 """
 
 import dataclasses
@@ -66,8 +66,8 @@ class RoutingCapture:
         """Routing of the one forward pass since the last take(): a LayerRouting per layer."""
         silent = [layer for layer, seen in enumerate(self._captured) if seen is None]
         if silent:
-            raise HookError(f"gates {silent} of {self.layers} did not run; every gate must run once "
-                            f"in each forward pass")
+            raise HookError(f"gates {silent} of {self.layers} did not run; every gate must run "
+                            f"once in each forward pass")
         captured, self._captured = self._captured, [None] * self.layers
         return captured
 

@@ -3,8 +3,8 @@
     cd traces && python3 -m recorder.hook_check [--out DIR]
 
 For each architecture it records a decode batch and compares every recorded id and weight with an
-answer worked out a second way, from the router logits that transformers itself reports. Decides what
-counts as equal: every id and every bit of every weight. --out also writes the traces.
+answer worked out a second way, from the router logits that transformers itself reports. Decides
+what counts as equal: every id and every bit of every weight. --out also writes the traces.
 """
 
 import argparse
@@ -48,9 +48,10 @@ def main():
 
 
 def check(name, out=None):
-    """Two questions. Does the hook see what the gate decided: ids and weight bits against torch.topk
-    of the logits of the same bf16 pass. Are the right rows recorded: a cached, left-padded decode
-    against one pass over the whole sequences, in float64 so that rounding decides no pick."""
+    """Two questions. Does the hook see what the gate decided: ids and weight bits against
+    torch.topk of the logits of the same bf16 pass. Are the right rows recorded: a cached,
+    left-padded decode against one pass over the whole sequences, in float64 so that rounding
+    decides no pick."""
     import transformers
     torch.manual_seed(7)
     config_class, extra, form = ARCHITECTURES[name]
@@ -65,7 +66,7 @@ def check(name, out=None):
     for layer, logits in zip(*whole_pass(model, tokens, torch.ones_like(tokens)), strict=True):
         ids, weights = picks_from_logits(logits, layer.ids.shape[1], form)
         same_pass["rows"] += len(ids)
-        # Equal logits may come in either order (torch.topk leaves it open): only their values count.
+        # Equal logits may come in either order (torch.topk leaves it open): their values count.
         same_pass["ids"] += (logits.gather(1, ids) != logits.gather(1, layer.ids)).sum().item()
         same_pass["ties"] += (ids != layer.ids).sum().item()
         same_pass["weights"] += (weights.to(layer.weights.dtype) != layer.weights).sum().item()
@@ -88,7 +89,7 @@ def check(name, out=None):
 
 
 def decode_differences(model, prompts, chosen, recording):
-    """Recorded ids that differ from those of one uncached pass over prompts and generated tokens."""
+    """Rows whose recorded ids differ from those of one uncached pass over the whole sequences."""
     widest = max(len(prompt) for prompt in prompts)
     steps = len(chosen)
     sequences = [[0] * (widest - len(p)) + p + [step[r].item() for step in chosen]

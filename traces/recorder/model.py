@@ -2,8 +2,9 @@
 
 Decides its architecture only: byte vocabulary, pre-norm decoder, rotary causal attention, and in
 every layer a top-k router (softmax over the picked logits, in bf16 as GPT-OSS runs its own) with
-SwiGLU experts and no shared expert. No token is ever dropped. All index work is done by gathers in
-both directions, so that training is repeatable on one GPU model and library version.
+SwiGLU experts and no shared expert. No token is ever dropped. Index work is gathers in both
+directions, never sums in the order of atomics; what still varies between two runs on a GPU is the
+backward pass of attention.
 """
 
 import dataclasses
@@ -39,7 +40,8 @@ class MoeLanguageModel(nn.Module):
     def forward(self, tokens):
         """tokens int64 [batch, time] -> logits [batch, time, vocab]."""
         x = self.embed(tokens)
-        cos_sin = rotary(tokens.shape[1], self.config.hidden_size // self.config.num_heads, x.device)
+        head_size = self.config.hidden_size // self.config.num_heads
+        cos_sin = rotary(tokens.shape[1], head_size, x.device)
         for layer in self.layers:
             x = layer(x, cos_sin)
         return self.head(self.norm(x))
@@ -71,7 +73,7 @@ class Layer(nn.Module):
         x = x + self.out(mixed.transpose(1, 2).reshape(batch, time, d))
         rows = self.moe_norm(x).reshape(-1, d)
         logits, weights, ids = self.router(rows)
-        rows = rows.to(logits.dtype)  # experts compute in the router's precision, bf16 under autocast
+        rows = rows.to(logits.dtype)  # experts compute in the router's precision: bf16 in autocast
         return x + self.experts(rows, ids, weights).view(batch, time, d)
 
 

@@ -54,9 +54,9 @@ def main():
 @torch.no_grad()
 def record_decode(model, prompts, *, steps, name, licence, source, temperature=1.0, seed=1,
                   capture=None, observe=None):
-    """Returns a Recording. prompts: lists of token ids, none empty. `capture`: a RoutingCapture made
-    by hand for models that it cannot read alone. `observe(chosen, captured)` is called after each
-    recorded forward pass with the tokens [requests] that went in and what the hook saw."""
+    """Returns a Recording. prompts: lists of token ids, none empty. `capture`: a RoutingCapture
+    made by hand for models that it cannot read alone. `observe(chosen, captured)` is called after
+    each recorded forward pass with the tokens [requests] that went in and what the hook saw."""
     if not prompts or not all(prompts):
         raise ValueError(f"{len(prompts)} prompts, {sum(not p for p in prompts)} of them empty; "
                          f"at least one prompt, each with at least one token")
@@ -72,7 +72,8 @@ def record_decode(model, prompts, *, steps, name, licence, source, temperature=1
     recording = None
     model.eval()
     with capture:
-        outputs = model(input_ids=tokens, attention_mask=mask, position_ids=positions, use_cache=True)
+        outputs = model(input_ids=tokens, attention_mask=mask, position_ids=positions,
+                        use_cache=True)
         capture.take()  # the prompts' routing
         lengths = mask.sum(1)
         for step in range(steps):

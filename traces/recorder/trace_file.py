@@ -90,9 +90,9 @@ class Recording:
                    ("position", "I32", shape[:1], little(self.position))]
         if not self.tokens:
             raise TraceError("the recording holds no token; nothing is written")
-        # The format wants tensors in order of falling alignment; F32 weights come first then.
-        tensors.sort(key=lambda t: -{"I16": 2, "BF16": 2, "F32": 4, "I32": 4}[t[1]])
-        header, offset = {"__metadata__": self.metadata}, 0
+        # Wider elements first, then by name: every tensor is aligned (SPEC COR-2.4).
+        tensors.sort(key=lambda t: (t[1] in ("I16", "BF16"), t[0]))
+        header, offset = {"__metadata__": dict(sorted(self.metadata.items()))}, 0
         for name, dtype, extents, data in tensors:
             header[name] = {"dtype": dtype, "shape": extents,
                             "data_offsets": [offset, offset + len(data)]}

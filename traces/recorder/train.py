@@ -1,10 +1,10 @@
-"""Trains the sample model and captures the routing of a decode batch: one command, one GPU, minutes.
+"""Trains the sample model and captures the routing of a decode batch: one command, one GPU.
 
-    cd traces && python3 -m recorder.train --out DIR [--recipe recorder/recipe.json] [--max-seconds N]
+    cd traces && python3 -m recorder.train --out DIR [--recipe FILE] [--max-seconds N]
 
-Writes DIR/<name>.safetensors (the trace) and DIR/<name>.json (the recipe as run, with every measured
-figure). Decides the training loop, how hard load balancing pulls, and what a recorded step is; exits
-with 1 if the result is not worth keeping (held-out loss, expert load).
+Writes DIR/<name>.safetensors (the trace) and DIR/<name>.json (the recipe as run, with every
+measured figure). Decides the training loop, how hard load balancing pulls, and what a recorded step
+is; exits with 1 if the result is not worth keeping (held-out loss, expert load).
 """
 
 import argparse
@@ -18,7 +18,7 @@ import random
 import sys
 import time
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS repeats its bits only with this
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS repeats its bits with this
 
 import torch
 import torch.nn.functional as F
@@ -54,7 +54,7 @@ def run(recipe, out, max_seconds=math.inf):
     config = ModelConfig(**recipe["model"])
     model = MoeLanguageModel(config).to(device)
     parameters = sum(p.numel() for p in model.parameters())
-    print(f"{parameters:,} parameters, {corpus.description['train_bytes']:,} bytes of text", flush=True)
+    print(f"{parameters:,} parameters, {len(corpus.train):,} bytes of text", flush=True)
 
     training = train(model, corpus, recipe, device, max_seconds)
     held_out = evaluate(model, corpus, device)
@@ -175,8 +175,8 @@ def evaluate(model, corpus, device, max_windows=2048, batch=64):
 
 @torch.no_grad()
 def record(model, corpus, recipe, device, parameters):
-    """Decodes all requests in lockstep. Step s is the batch in which every request's generated token
-    number s passes through the model: one row for each request, prompts are not recorded. The
+    """Decodes all requests in lockstep. Step s is the batch in which every request's generated
+    token number s passes through the model: one row for each request, prompts are not recorded. The
     sequences are computed anew at each step, which costs little at this size and spares a cache."""
     settings, config = recipe["recording"], model.config
     prompts = held_out_prompts(corpus, settings, random.Random(recipe["seed"]))
@@ -232,7 +232,9 @@ def seed_everything(seed):
     torch.manual_seed(seed)
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = False
-    torch.backends.cuda.enable_cudnn_sdp(False)  # its backward pass sums in no fixed order
+    # Neither cuDNN's nor flash attention's backward pass is repeatable, so two GPU runs differ. One
+    # of them is ruled out so that at least every machine takes the other.
+    torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 if __name__ == "__main__":

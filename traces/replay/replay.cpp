@@ -19,8 +19,8 @@ struct Segment {
   std::int64_t last_step = 0;  // one past
 };
 
-// Rounds per call of the subject: enough for ranks to run ahead of each other, few enough for the
-// buffers of all of them to stay near 32 MiB.
+// Rounds per call of the subject (SPEC TRC-3.4): enough for ranks to run ahead of each other, few
+// enough for the buffers of all of them to stay near 32 MiB.
 std::int64_t rounds_per_run(const Rounds& rounds) {
   const verify::GroupSetup& group = rounds.group();
   const std::int64_t row = group.max_payload_bytes_total + std::int64_t{2} * group.hidden_size;
@@ -62,8 +62,8 @@ struct Worker {
   Expected<ReplayResult> run(const Segment& segment);
 
  private:
-  void note_mismatches(const Segment& segment, std::vector<verify::Mismatch> mismatches,
-                       ReplayResult& result);
+  void note_mismatches(const Segment& segment, std::int64_t run_end,
+                       std::vector<verify::Mismatch> mismatches, ReplayResult& result);
 };
 
 Expected<ReplayResult> Worker::run(const Segment& segment) {
@@ -95,7 +95,7 @@ Expected<ReplayResult> Worker::run(const Segment& segment) {
     result.check_seconds += outcome.check_seconds;
     const bool stuck = std::any_of(outcome.mismatches.begin(), outcome.mismatches.end(),
                                    [](const auto& m) { return m.check == "progress"; });
-    note_mismatches(segment, std::move(outcome.mismatches), result);
+    note_mismatches(segment, step + count, std::move(outcome.mismatches), result);
     if (options.progress) options.progress(count);
     if (stuck) {  // every later round would wait for the same dead group
       result.rounds_not_run = segment.last_step - (step + count);
@@ -105,8 +105,8 @@ Expected<ReplayResult> Worker::run(const Segment& segment) {
   return result;
 }
 
-void Worker::note_mismatches(const Segment& segment, std::vector<verify::Mismatch> mismatches,
-                             ReplayResult& result) {
+void Worker::note_mismatches(const Segment& segment, std::int64_t run_end,
+                             std::vector<verify::Mismatch> mismatches, ReplayResult& result) {
   constexpr std::size_t kPerSegment = 4;  // a report spells out one and lists a few
   for (verify::Mismatch& mismatch : mismatches) {
     if (result.mismatches.size() == kPerSegment) return;
@@ -116,7 +116,8 @@ void Worker::note_mismatches(const Segment& segment, std::vector<verify::Mismatc
     CONTRACT(number >= 0 && number < segment.last_step - segment.first_step, number);
     found.step = rounds.step_number(segment.first_step + number);
     found.layer = rounds.layer_number(segment.layer);
-    found.segment_step = rounds.step_number(segment.first_step);
+    found.first_step = rounds.step_number(segment.first_step);
+    found.last_step = rounds.step_number(run_end - 1);
     std::erase_if(mismatch.where, [](const auto& c) { return c.name == "round"; });
     mismatch.where.insert(mismatch.where.begin(), {{"step", found.step}, {"layer", found.layer}});
     found.mismatch = std::move(mismatch);

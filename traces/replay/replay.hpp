@@ -28,9 +28,10 @@ namespace assay::traces {
 struct ReplayMismatch {
   std::int32_t step = 0;   // number in the trace
   std::int32_t layer = 0;  // position in the trace
-  // The first step of the segment that it happened in. Replaying this layer from that step on
-  // repeats everything that the subject had seen.
-  std::int32_t segment_step = 0;
+  // From the first step of its segment to the last of the run in which it was found. Replaying this
+  // layer over these steps repeats everything that the subject was given up to there, and how.
+  std::int32_t first_step = 0;
+  std::int32_t last_step = 0;
   verify::Mismatch mismatch;
 };
 

@@ -48,8 +48,6 @@ Expected<Rounds> Rounds::make(const Trace& trace, const RoundsSetup& setup) {
   for (const moe::Payload& payload : rounds.payloads_)
     group.max_payload_bytes_total += static_cast<std::int32_t>(payload.bytes_per_token);
   ASSAY_CHECK(rounds.collect_steps());
-  for (const Step& step : rounds.steps_)
-    group.max_tokens_per_rank = std::max(group.max_tokens_per_rank, step.max_tokens_per_rank);
   ASSAY_CHECK(verify::check_setup(group));
   return rounds;
 }
@@ -111,8 +109,11 @@ Status Rounds::collect_steps() {
   const std::int64_t end_of_steps = groups.empty() ? 0 : std::int64_t{groups.back().step} + 1;
   ASSAY_TRY(const Selection selected, clip("steps", setup_.steps, end_of_steps));
   for (const TokenGroup& group : groups) {
+    Step step = place_step(group.step, group.tokens, requests);
+    // Capacity is the whole trace's: a group for some steps is the group that all steps have.
+    group_.max_tokens_per_rank = std::max(group_.max_tokens_per_rank, step.max_tokens_per_rank);
     if (group.step < selected.begin || group.step >= *selected.end) continue;
-    ASSAY_TRY(Step step, place_step(group.step, group.tokens, requests));
+    ASSAY_CHECK(check_fits(step));
     steps_.push_back(std::move(step));
   }
   if (steps_.empty()) {
@@ -122,8 +123,8 @@ Status Rounds::collect_steps() {
   return Done{};
 }
 
-Expected<Rounds::Step> Rounds::place_step(std::int32_t number, std::span<const std::int64_t> tokens,
-                                          std::span<const std::int32_t> requests) const {
+Rounds::Step Rounds::place_step(std::int32_t number, std::span<const std::int64_t> tokens,
+                                std::span<const std::int32_t> requests) const {
   std::vector<std::int32_t> request;
   for (const std::int64_t token : tokens) request.push_back(trace_->request(token));
   const auto rank = place_tokens(setup_.placement, setup_.ep_size, request, requests);
@@ -131,17 +132,21 @@ Expected<Rounds::Step> Rounds::place_step(std::int32_t number, std::span<const s
   step.number = number;
   step.tokens.resize(at(setup_.ep_size));
   for (std::size_t i = 0; i < tokens.size(); ++i) step.tokens[at(rank[i])].push_back(tokens[i]);
-  std::size_t fullest = 0;
-  for (std::size_t r = 1; r < step.tokens.size(); ++r)
-    if (step.tokens[r].size() > step.tokens[fullest].size()) fullest = r;
-  const auto most = static_cast<std::int32_t>(step.tokens[fullest].size());
-  step.max_tokens_per_rank = setup_.max_tokens_per_rank.value_or(most);
-  if (most > step.max_tokens_per_rank) {
+  std::size_t most = 1;
+  for (const auto& of_rank : step.tokens) most = std::max(most, of_rank.size());
+  step.max_tokens_per_rank = setup_.max_tokens_per_rank.value_or(static_cast<std::int32_t>(most));
+  return step;
+}
+
+Status Rounds::check_fits(const Step& step) const {
+  for (std::size_t rank = 0; rank < step.tokens.size(); ++rank) {
+    const auto tokens = static_cast<std::int64_t>(step.tokens[rank].size());
+    if (tokens <= step.max_tokens_per_rank) continue;
     return bad_input(fmt::format(
         "max_tokens is {}, but step {} puts {} tokens on rank {}; allowed are {} and more for it",
-        step.max_tokens_per_rank, number, most, fullest, most));
+        step.max_tokens_per_rank, step.number, tokens, rank, tokens));
   }
-  return step;
+  return Done{};
 }
 
 // f32 [t, k]: the trace's weights widened, or made-up ones where it has none (SPEC TRC-3.3).

@@ -66,8 +66,9 @@ class Rounds {
   };
   Rounds() = default;
   Status collect_steps();
-  Expected<Step> place_step(std::int32_t number, std::span<const std::int64_t> tokens,
-                            std::span<const std::int32_t> requests) const;
+  Step place_step(std::int32_t number, std::span<const std::int64_t> tokens,
+                  std::span<const std::int32_t> requests) const;
+  Status check_fits(const Step& step) const;
   void fill_weights(const Step& step, std::int32_t layer, std::uint64_t key,
                     verify::RoundPayload& rows) const;
 

@@ -1,3 +1,4 @@
+// The table of checks, and how a view finds the rows that checks ask for.
 #include "verify/checks/checks.hpp"
 
 #include <array>
@@ -15,9 +16,9 @@ constexpr std::array<Check, 9> kChecks{{
      check_memory_bounds},
     {"memory.inputs", "VER-1.3", "inputs and expert rows are left as they were",
      check_memory_inputs},
-    {"dispatch.targets", "MOE-2.2", "every pick goes to the only legal rank, and into a legal slot",
+    {"dispatch.targets", "MOE-2.1", "every pick goes to the only legal rank, and into a legal slot",
      check_dispatch_targets},
-    {"dispatch.counters", "MOE-2.5", "recv_counters are the numbers of rows, not of picks",
+    {"dispatch.counters", "MOE-2.4", "recv_counters are the numbers of rows, not of picks",
      check_dispatch_counters},
     {"round.isolation", "VER-2.5", "no byte of an earlier round is left where a new one belongs",
      check_round_isolation},

@@ -2,8 +2,8 @@
 // later findings meaningless comes first. This file decides what a check sees and what it returns;
 // the table is checks.cpp, each check decides its clause and its diagnoses (SPEC VER-2).
 //
-// A check reports the first wrong place of the round and how much is wrong, in one Mismatch. It reads
-// whole rows with memcmp and looks closer only where they differ.
+// A check reports the first wrong place of the round and how much is wrong, in one Mismatch. It
+// reads whole rows with memcmp and looks closer only where they differ.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ struct WrongRow {
   std::size_t payload = 0;
   RankId dst, src;
   SlotId slot;
-  TokenId token;  // whose row belongs there
+  TokenId token;       // whose row belongs there
   bool stale = false;  // it is, all or part of it, a row of the round before (SPEC VER-2.5)
 };
 
@@ -48,8 +48,8 @@ struct RoundView {
   const GroupSetup* setup = nullptr;
   const moe::Placement* placement = nullptr;
   const moe::Combine* combine = nullptr;
-  const Round* round = nullptr;   // null once the checks are done: the caller may refill it
-  std::int64_t number = 0;        // counted since the group was created
+  const Round* round = nullptr;         // null once the checks are done: the caller may refill it
+  std::int64_t number = 0;              // counted since the group was created
   const RoundView* previous = nullptr;  // its buffers are as the subject left them
 
   std::vector<moe::Payload> payloads;
@@ -103,8 +103,9 @@ struct RoundView {
 // More wrong rows than this are counted and not looked at one by one.
 inline constexpr std::size_t kWrongMax = 256;
 
-// Joins rows with tokens and compares all of them: fills the second half of the view.
-void examine(RoundView& view);
+// Joins rows with tokens and compares all of them: fills the second half of the view. `combined`:
+// whether combine ran to its end; if not, combined rows are not looked at.
+void examine(RoundView& view, bool combined);
 
 // Adds at most one Mismatch to `found`.
 using CheckFunction = void (*)(const RoundView&, std::vector<Mismatch>& found);

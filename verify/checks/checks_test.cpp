@@ -1,77 +1,26 @@
 // Every check is seen to fail, on a subject with one fault, and to name the place and the cause.
+// Sums are combine_bits_test.cpp's.
 #include "verify/checks/checks.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
+#include <utility>
+#include <vector>
 
 #include "model/core/testing.hpp"
-#include "verify/gen/gen.hpp"
-#include "verify/subject/broken_subject.hpp"
-#include "verify/subject/driver.hpp"
-#include "verify/suites/suites.hpp"
+#include "verify/checks/spoiled_rounds.hpp"
 
 namespace assay::verify {
 namespace {
 
-using testing::broken_subject;
+using testing::Block;
+using testing::block_with;
+using testing::first_of;
+using testing::now;
+using testing::outcome_of;
 using testing::recv_row;
-using testing::Spoil;
-
-// Rank 1 sends all of its tokens to rank 0 and more; duplicates occur; every rank has padding.
-constexpr const char* kCase =
-    "ep=3 experts=6 top_k=4 hidden=16 max_tokens=8 tokens=6,5,4 rounds=3 seed=5";
-
-Scenario scenario_of(const Axes& axes = {}, const char* line = kCase) {
-  const auto c = parse_moe_case(line, MoeCase{});
-  REQUIRE(c.has_value());
-  auto scenario = make_scenario(*c, axes);
-  REQUIRE(scenario.has_value());
-  return *scenario;
-}
-
-Outcome outcome_of(Spoil spoil, const Axes& axes = {}, const char* line = kCase) {
-  const Subject subject = broken_subject(std::move(spoil));
-  auto outcome = run_scenario(subject, scenario_of(axes, line));
-  REQUIRE(outcome.has_value());
-  return *outcome;
-}
-
-bool says(const Mismatch& mismatch, const std::string& part) {
-  for (const std::string& sentence : mismatch.diagnoses)
-    if (sentence.find(part) != std::string::npos) return true;
-  UNSCOPED_INFO("what: " << mismatch.sentence);
-  for (const std::string& sentence : mismatch.diagnoses) UNSCOPED_INFO("diagnosis: " << sentence);
-  return false;
-}
-
-const Mismatch& first_of(const Outcome& outcome) {
-  REQUIRE(outcome.state == Outcome::State::kMismatch);
-  REQUIRE(!outcome.mismatches.empty());
-  return outcome.mismatches.front();
-}
-
-// The spoiling happens once, in the second round.
-bool now(std::int64_t number) { return number == 1; }
-
-// A pair of ranks with at least `rows` rows in this round.
-struct Block {
-  int dst, src;
-};
-Block block_with(const assay_round& round, int rows) {
-  for (int dst = 0; dst < testing::config().ep_size; ++dst) {
-    for (int src = 0; src < testing::config().ep_size; ++src)
-      if (round.recv_counters[dst][src] >= rows) return {dst, src};
-  }
-  FAIL("no block has " << rows << " rows");
-  return {};
-}
-
-void swap_rows(const assay_round& round, int payload, const Block& block, int a, int b) {
-  const auto x = recv_row(round, payload, block.dst, block.src, a);
-  const auto y = recv_row(round, payload, block.dst, block.src, b);
-  std::swap_ranges(x.begin(), x.end(), y.begin());
-}
+using testing::says;
+using testing::swap_rows;
 
 TEST_CASE("the example plugin conforms, so that the faults below are the only ones", "[VER-2.1]") {
   const Outcome outcome = outcome_of({});
@@ -305,8 +254,7 @@ TEST_CASE("a byte behind or before an output buffer is memory.bounds", "[VER-1.3
 TEST_CASE("an input that changed is memory.inputs", "[VER-1.3]") {
   const Mismatch expert_rows =
       first_of(outcome_of({.after_combine = [](const assay_round& r, std::int64_t number) {
-        if (now(number))
-          const_cast<char*>(static_cast<const char*>(r.expert_out[0]))[0] ^= 1;
+        if (now(number)) const_cast<char*>(static_cast<const char*>(r.expert_out[0]))[0] ^= 1;
       }}));
   CHECK(expert_rows.check == "memory.inputs");
   CHECK(expert_rows.coordinate("rank") == 0);
@@ -328,146 +276,25 @@ TEST_CASE("a subject that fails, or calls experts too often or never, makes no p
   CHECK(first_of(outcome_of({.calls_of_experts = 0})).check == "progress");
 }
 
+TEST_CASE("what was received before a run failed is judged, and told before the failure",
+          "[VER-2.3]") {
+  const Outcome outcome = outcome_of({.after_combine =
+                                          [](const assay_round& r, std::int64_t) {
+                                            testing::slots(r, 0, 4)[0] = 100;
+                                            static_cast<std::uint16_t*>(r.out[0])[0] ^= 1;
+                                          },
+                                      .return_code = ASSAY_FAILED,
+                                      .message = "combine read outside the window"});
+  REQUIRE(outcome.mismatches.size() == 2);
+  CHECK(outcome.mismatches[0].check == "dispatch.targets");
+  CHECK(outcome.mismatches[1].check == "progress");
+}
+
 TEST_CASE("a subject that declines is unsupported and gives its reason", "[VER-2.3]") {
   const Outcome outcome =
       outcome_of({.return_code = ASSAY_UNSUPPORTED, .message = "not on Tuesdays"});
   CHECK(outcome.state == Outcome::State::kUnsupported);
   CHECK(outcome.unsupported == "not on Tuesdays");
-}
-
-// --- combine --------------------------------------------------------------------------------------
-
-// Combined rows of every token once more, by another arithmetic or from changed terms.
-using ChangeTerms = std::function<void(std::vector<const std::byte*>&)>;
-void recombine(const assay_round& r, const moe::CombineArithmetic& arithmetic,
-               const ChangeTerms& change = {}) {
-  const assay_group_config& c = testing::config();
-  const auto combine =
-      moe::Combine::make(arithmetic, {.top_k = c.top_k, .dtype = moe::Dtype::kBf16});
-  REQUIRE(combine.has_value());
-  for (int src = 0; src < c.ep_size; ++src) {
-    for (int token = 0; token < r.num_tokens[src]; ++token) {
-      std::vector<const std::byte*> terms;
-      for (int k = 0; k < c.top_k; ++k) {
-        const int pick = token * c.top_k + k;
-        const int dst = r.target_rank[src][pick];
-        const int row = src * r.max_tokens_per_rank + r.target_slot[src][pick];
-        terms.push_back(dst < 0 ? nullptr
-                                : static_cast<const std::byte*>(r.expert_out[dst]) +
-                                      row * c.hidden_size * 2);
-      }
-      if (change) change(terms);
-      combine->row(terms, c.hidden_size,
-                   static_cast<std::byte*>(r.out[src]) + token * c.hidden_size * 2);
-    }
-  }
-}
-
-const Axes kHoles{.routing = Axes::Routing::kHolePatterns};
-constexpr const char* kHolesCase =
-    "ep=5 experts=10 top_k=4 hidden=64 max_tokens=8 tokens=8 rounds=2 seed=3";
-
-TEST_CASE("one wrong element is found with its place, terms, order and distance", "[VER-2.2]") {
-  const Outcome outcome = outcome_of({.after_combine = [](const assay_round& r, auto number) {
-    if (now(number)) static_cast<std::uint16_t*>(r.out[2])[3 * 16 + 5] ^= 1;
-  }});
-  const Mismatch& mismatch = first_of(outcome);
-  CHECK(mismatch.check == "combine.bits");
-  CHECK(mismatch.coordinate("rank") == 2);
-  CHECK(mismatch.coordinate("token") == 3);
-  CHECK(mismatch.coordinate("hidden") == 5);
-  CHECK(mismatch.wrong == 1);
-  CHECK(mismatch.total == 15 * 16);
-  CHECK((mismatch.values->got ^ mismatch.values->expected) == 1);
-  CHECK(mismatch.terms.size() == 4);
-  CHECK(mismatch.order == "(0+1)+(2+3)");
-  CHECK(mismatch.sums.size() == 3);
-  REQUIRE(mismatch.ulp.has_value());
-  CHECK(mismatch.ulp->different() == 1);
-  CHECK(mismatch.ulp->total() == mismatch.total);
-}
-
-TEST_CASE("every other known arithmetic is told apart and its profile named", "[VER-2.6]") {
-  for (const moe::CombineProfile& profile : moe::combine_profiles()) {
-    const auto& actual = moe::default_combine_profile().arithmetic;
-    const auto& other = profile.arithmetic;
-    if (other.accumulate == actual.accumulate && other.holes == actual.holes &&
-        other.trees == actual.trees && other.flush_subnormals == actual.flush_subnormals)
-      continue;
-    INFO(profile.name);
-    const Mismatch mismatch = first_of(outcome_of(
-        {.after_combine = [&](const assay_round& r, auto) { recombine(r, other); }}, kHoles,
-        kHolesCase));
-    CHECK(mismatch.check == "combine.bits");
-    // R1 and R1+ftz are one arithmetic for bf16; either name is right.
-    CHECK(says(mismatch, "(" + std::string(profile.variant.substr(0, 2))));
-    CHECK(says(mismatch, "fits instead"));
-  }
-}
-
-TEST_CASE("swapped terms are named", "[VER-2.6]") {
-  const auto& arithmetic = moe::default_combine_profile().arithmetic;
-  const Mismatch mismatch = first_of(outcome_of(
-      {.after_combine =
-           [&](const assay_round& r, auto) {
-             recombine(r, arithmetic, [](auto& terms) { std::swap(terms[1], terms[2]); });
-           }},
-      kHoles, kHolesCase));
-  CHECK(mismatch.check == "combine.bits");
-  CHECK(says(mismatch, "if terms"));
-  CHECK(says(mismatch, "are swapped: all"));
-}
-
-TEST_CASE("a term that is left out is named", "[VER-2.6]") {
-  const auto& arithmetic = moe::default_combine_profile().arithmetic;
-  const Mismatch mismatch = first_of(outcome_of(
-      {.after_combine =
-           [&](const assay_round& r, auto) {
-             recombine(r, arithmetic, [](auto& terms) { terms[3] = nullptr; });
-           }},
-      kHoles, kHolesCase));
-  CHECK(says(mismatch, "term k3 of rank"));
-}
-
-TEST_CASE("a combine that reads a row without a token gives NaN and is called that",
-          "[VER-2.6]") {
-  const auto& arithmetic = moe::default_combine_profile().arithmetic;
-  // The last row of the last source's block holds no token in this case.
-  const auto spoil = [&](const assay_round& r, auto) {
-    const auto* padding = static_cast<const std::byte*>(r.expert_out[0]) +
-                          (3 * r.max_tokens_per_rank - 1) * 16 * 2;
-    recombine(r, arithmetic, [&](auto& terms) {
-      for (auto& term : terms)
-        if (term != nullptr) term = padding;
-    });
-  };
-  const Mismatch mismatch = first_of(outcome_of({.after_combine = spoil}));
-  CHECK(says(mismatch, "a row that holds no token was read"));
-}
-
-TEST_CASE("a sum from the round before is round.isolation", "[VER-2.5]") {
-  std::vector<std::byte> before;
-  const auto spoil = [&](const assay_round& r, std::int64_t number) {
-    auto* row = static_cast<std::byte*>(r.out[1]);
-    const std::vector<std::byte> fresh(row, row + 32);
-    if (now(number)) std::copy(before.begin(), before.end(), row);
-    before = fresh;
-  };
-  const Mismatch mismatch = first_of(outcome_of({.after_combine = spoil}));
-  CHECK(mismatch.check == "round.isolation");
-  CHECK(mismatch.coordinate("token") == 0);
-  CHECK(says(mismatch, "stale: it is the row of token 0 of round 0"));
-}
-
-TEST_CASE("a combined row that was not written is called that", "[VER-2.6]") {
-  const Mismatch mismatch =
-      first_of(outcome_of({.after_combine = [](const assay_round& r, std::int64_t number) {
-        if (!now(number)) return;
-        const auto poison = recv_row(r, 0, 0, 0, r.max_tokens_per_rank - 1);
-        std::memcpy(r.out[0], poison.data(), 32);
-      }}));
-  CHECK(mismatch.check == "combine.bits");
-  CHECK(says(mismatch, "nothing was written there"));
 }
 
 }  // namespace

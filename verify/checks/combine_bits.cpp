@@ -1,6 +1,6 @@
 // combine.bits: every combined row has exactly the bits of the profile, given the rows that experts
-// returned. Decides how the first wrong element is told: values, terms in order, distances. It judges
-// combine alone: experts ran on what was received, right or wrong.
+// returned. Decides how the first wrong element is told: values, terms in order, distances. It
+// judges combine alone: experts ran on what was received, right or wrong.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -53,16 +53,16 @@ Mismatch out_mismatch(const RoundView& view, std::string_view check, const Wrong
   std::int64_t hidden = 0;
   while (load_element(format, got, hidden) == load_element(format, legal.data(), hidden)) ++hidden;
 
-  Mismatch mismatch = mismatch_of(
-      check,
-      fmt::format("rank {} token {} element {} has other bits than the profile demands",
-                  wrong.src.value(), wrong.token.value(), hidden),
-      {{"round", view.number},
-       {"rank", wrong.src.value()},
-       {"token", wrong.token.value()},
-       {"hidden", hidden}});
-  mismatch.values = Values{format, load_element(format, got, hidden),
-                           load_element(format, legal.data(), hidden)};
+  Mismatch mismatch =
+      mismatch_of(check,
+                  fmt::format("rank {} token {} element {} has other bits than the profile demands",
+                              wrong.src.value(), wrong.token.value(), hidden),
+                  {{"round", view.number},
+                   {"rank", wrong.src.value()},
+                   {"token", wrong.token.value()},
+                   {"hidden", hidden}});
+  mismatch.values =
+      Values{format, load_element(format, got, hidden), load_element(format, legal.data(), hidden)};
   for (std::size_t k = 0; k < terms.size(); ++k) {
     Term term;
     term.k = static_cast<std::int32_t>(k);
@@ -88,8 +88,8 @@ void check_combine_bits(const RoundView& view, std::vector<Mismatch>& found) {
   mismatch.ulp = histogram_of(view, mismatch.total, mismatch.wrong);
   mismatch.unit = "elements";
   if (!view.lost.empty()) {
-    mismatch.diagnoses.push_back(fmt::format(
-        "{} tokens are not judged: their rows arrived nowhere", view.lost.size()));
+    mismatch.diagnoses.push_back(
+        fmt::format("{} tokens are not judged: their rows arrived nowhere", view.lost.size()));
   }
   found.push_back(std::move(mismatch));
 }

@@ -1,5 +1,5 @@
 // dispatch.counters: recv_counters of a rank are the rows that came from each source. Decides which
-// confusions are told apart (SPEC VER-2.6); the number itself is SPEC MOE-2.5.
+// confusions are told apart (SPEC VER-2.6); the number itself is SPEC MOE-2.4.
 #include <fmt/format.h>
 
 #include "verify/checks/checks.hpp"
@@ -35,8 +35,7 @@ std::vector<std::string> explain(const RoundView& view, const std::vector<Counte
     std::string sentence;
     bool fits;
   };
-  const std::string number =
-      view.previous == nullptr ? "" : std::to_string(view.previous->number);
+  const std::string number = view.previous == nullptr ? "" : std::to_string(view.previous->number);
   std::vector<Guess> guesses{
       {"never written: the poison is still there", true},
       {"the counter counts picks, not rows: a second pick at the same rank sends no second row",

@@ -100,11 +100,11 @@ void check_dispatch_padding(const RoundView& view, std::vector<Mismatch>& found)
   const bool ids = view.payloads[payload].holds_expert_ids;
   Mismatch mismatch = mismatch_of(
       "dispatch.padding",
-      fmt::format("rank {} slot {} of source {} holds no token, but its row of '{}' {}",
-                  dst.value(), slot.value(), src.value(), view.payloads[payload].name,
-                  ids ? fmt::format("is not filled with the invalid id {}",
-                                    view.setup->invalid_expert_id)
-                      : "was written"),
+      fmt::format(
+          "rank {} slot {} of source {} holds no token, but its row of '{}' {}", dst.value(),
+          slot.value(), src.value(), view.payloads[payload].name,
+          ids ? fmt::format("is not filled with the invalid id {}", view.setup->invalid_expert_id)
+              : "was written"),
       {{"round", view.number},
        {"rank", dst.value()},
        {"source", src.value()},

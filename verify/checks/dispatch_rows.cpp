@@ -1,6 +1,6 @@
-// dispatch.rows: every token's row lies, whole, in the slot that was recorded for it. Decides how the
-// first wrong row is told. Rows were joined and compared by examine(); those that are left over from
-// an earlier round are round.isolation's.
+// dispatch.rows: every token's row lies, whole, in the slot that was recorded for it. Decides how
+// the first wrong row is told. Rows were joined and compared by examine(); those that are left over
+// from an earlier round are round.isolation's.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -41,9 +41,9 @@ void check_dispatch_rows(const RoundView& view, std::vector<Mismatch>& found) {
                                   [](const WrongRow& wrong) { return !wrong.stale; });
   if (first == view.wrong_rows.end()) return;
   Mismatch mismatch = row_mismatch(view, "dispatch.rows", *first);
-  mismatch.wrong = view.num_wrong_rows -
-                   std::count_if(view.wrong_rows.begin(), view.wrong_rows.end(),
-                                 [](const WrongRow& wrong) { return wrong.stale; });
+  mismatch.wrong =
+      view.num_wrong_rows - std::count_if(view.wrong_rows.begin(), view.wrong_rows.end(),
+                                          [](const WrongRow& wrong) { return wrong.stale; });
   mismatch.total = view.num_rows;
   mismatch.unit = "rows";
   found.push_back(std::move(mismatch));

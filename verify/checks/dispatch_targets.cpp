@@ -1,6 +1,7 @@
-// dispatch.targets: every pick goes to the only legal rank, duplicates and picks without a target go
-// nowhere, slots are a permutation of 0..n-1 per (source, destination). The rules are model/moe's
-// (find_target_violation); this file decides which known confusions are told apart (SPEC VER-2.6).
+// dispatch.targets: every pick goes to the only legal rank, duplicates and picks without a target
+// go nowhere, slots are a permutation of 0..n-1 per (source, destination). The rules are
+// model/moe's (find_target_violation); this file decides which known confusions are told apart
+// (SPEC VER-2.6).
 #include <fmt/format.h>
 
 #include <functional>
@@ -130,8 +131,8 @@ void explain_slots(const RoundView& view, std::vector<std::string>& sentences) {
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       if (ranks[i] < 0 || ranks[i] >= view.ep_size()) continue;
       const auto [it, fresh] = range.try_emplace(ranks[i], slots[i], slots[i]);
-      if (!fresh) it->second = {std::min(it->second.first, slots[i]),
-                                std::max(it->second.second, slots[i])};
+      if (!fresh)
+        it->second = {std::min(it->second.first, slots[i]), std::max(it->second.second, slots[i])};
     }
     for (const auto& [dst, slot] : range) {
       any = true;
@@ -144,9 +145,10 @@ void explain_slots(const RoundView& view, std::vector<std::string>& sentences) {
   }
   if (any && one_up) sentences.push_back("all slots are one too large");
   if (any && after_before && !one_up) {
-    sentences.push_back(fmt::format("slots go on where those of round {} ended: counters were not "
-                                    "reset",
-                                    view.previous->number));
+    sentences.push_back(
+        fmt::format("slots go on where those of round {} ended: counters were not "
+                    "reset",
+                    view.previous->number));
   }
 }
 

@@ -1,6 +1,6 @@
-// Joins what a subject received with the tokens it came from, then compares all rows once. Slots are
-// the subject's choice, so the join comes first: by the slots that it recorded, and where those are
-// illegal by the content of whole rows (SPEC VER-2.4). Columns are never matched on their own.
+// Joins what a subject received with the tokens it came from, then compares all rows once. Slots
+// are the subject's choice, so the join comes first: by the slots that it recorded, and where those
+// are illegal by the content of whole rows (SPEC VER-2.4). Columns are never matched on their own.
 #include <algorithm>
 #include <cstring>
 
@@ -46,8 +46,8 @@ void place_by_content(RoundView& view, RankId dst, RankId src,
     std::size_t slot = 0;
     // Legal slots are 0..n-1; rows that lie beyond are in nobody's slot.
     while (slot < rows.size() &&
-           (taken[slot] || !row_matches(view, dst, src, SlotId(static_cast<std::int32_t>(slot)),
-                                        row.token)))
+           (taken[slot] ||
+            !row_matches(view, dst, src, SlotId(static_cast<std::int32_t>(slot)), row.token)))
       ++slot;
     if (slot == rows.size()) {
       missing.push_back(row.token);
@@ -104,9 +104,8 @@ void compare_block(RoundView& view, std::size_t payload, RankId dst, RankId src)
 }
 
 bool is_lost(const RoundView& view, RankId src, TokenId token) {
-  return std::any_of(view.lost.begin(), view.lost.end(), [&](const LostRow& lost) {
-    return lost.src == src && lost.token == token;
-  });
+  return std::any_of(view.lost.begin(), view.lost.end(),
+                     [&](const LostRow& lost) { return lost.src == src && lost.token == token; });
 }
 
 void compare_out(RoundView& view, RankId src) {
@@ -131,7 +130,7 @@ void compare_out(RoundView& view, RankId src) {
 
 }  // namespace
 
-void examine(RoundView& view) {
+void examine(RoundView& view, bool combined) {
   const moe::ObservedTargets observed = observed_targets(view);
   view.violation = moe::find_target_violation(*view.legal, observed);
   view.joined_by_content = view.violation.has_value();
@@ -144,7 +143,7 @@ void examine(RoundView& view) {
     }
   }
   for (RankId src{0}; src.value() < view.ep_size(); src = src.next())
-    if (view.is_alive(src)) compare_out(view, src);
+    if (combined && view.is_alive(src)) compare_out(view, src);
   for (WrongRow& wrong : view.wrong_rows) wrong.stale = find_stale_row(view, wrong).has_value();
   for (WrongOut& wrong : view.wrong_out) wrong.stale = find_stale_out(view, wrong).has_value();
 }

@@ -1,3 +1,4 @@
+// The guesses about a wrong sum, from whole profiles down to single terms. Each recomputes the row.
 #include "verify/checks/explain_out.hpp"
 
 #include <fmt/format.h>
@@ -22,12 +23,14 @@ bool equals(const RoundView& view, const moe::Combine& combine, const Terms& ter
   return std::memcmp(row.data(), view.out_row(wrong.src, wrong.token), row.size()) == 0;
 }
 
+constexpr const char* kThisRow = "this row fits";
+
 // "all 3 wrong rows" when the guess holds for every one, else what it holds for: the first.
 std::optional<std::string> reach(const RoundView& view, const WrongOut& first,
                                  const std::function<bool(const WrongOut&)>& guess) {
   if (!guess(first)) return std::nullopt;
   for (const WrongOut& wrong : view.wrong_out)
-    if (!guess(wrong)) return "this row fits";
+    if (!guess(wrong)) return kThisRow;
   return view.wrong_out.size() == 1 ? "the wrong row fits"
                                     : fmt::format("all {} wrong rows fit", view.wrong_out.size());
 }
@@ -56,8 +59,8 @@ void guess_profiles(const RoundView& view, const WrongOut& first,
       return equals(view, *other, view.terms_of(wrong.src, wrong.token), wrong);
     });
     if (fit) {
-      sentences.push_back(fmt::format("profile {} ({}) fits instead: {}", profile.name,
-                                      profile.variant, *fit));
+      sentences.push_back(
+          fmt::format("profile {} ({}) fits instead: {}", profile.name, profile.variant, *fit));
     }
   }
 }
@@ -73,13 +76,15 @@ void guess_fields(const RoundView& view, const WrongOut& first,
   };
   std::vector<Change> changes;
   Arithmetic other = actual;
-  other.accumulate = actual.accumulate == Arithmetic::Accumulate::kF32
-                         ? Arithmetic::Accumulate::kPayload
-                         : Arithmetic::Accumulate::kF32;
-  changes.push_back({other.accumulate == Arithmetic::Accumulate::kF32
-                         ? "it fits when additions are in f32 with one rounding at the end"
-                         : "it fits when every addition rounds to the payload's type",
-                     other});
+  if (!view.setup->low_precision_combine) {  // which adds in f32 or not at all
+    other.accumulate = actual.accumulate == Arithmetic::Accumulate::kF32
+                           ? Arithmetic::Accumulate::kPayload
+                           : Arithmetic::Accumulate::kF32;
+    changes.push_back({other.accumulate == Arithmetic::Accumulate::kF32
+                           ? "it fits when additions are in f32 with one rounding at the end"
+                           : "it fits when every addition rounds to the payload's type",
+                       other});
+  }
   other = actual;
   other.flush_subnormals = !actual.flush_subnormals;
   changes.push_back({other.flush_subnormals ? "it fits when additions flush subnormals to zero"
@@ -88,8 +93,10 @@ void guess_fields(const RoundView& view, const WrongOut& first,
   other = actual;
   other.holes = actual.holes == Arithmetic::Holes::kAddZero ? Arithmetic::Holes::kCompact
                                                             : Arithmetic::Holes::kAddZero;
-  if (other.holes == Arithmetic::Holes::kCompact) other.trees = moe::TreeTable::kCompact;
-  else other.trees = moe::TreeTable::kPosition;
+  if (other.holes == Arithmetic::Holes::kCompact)
+    other.trees = moe::TreeTable::kCompact;
+  else
+    other.trees = moe::TreeTable::kPosition;
   changes.push_back({other.holes == Arithmetic::Holes::kCompact
                          ? "it fits when holes are skipped and the valid terms move together"
                          : "it fits when holes are added as +0 in their position",
@@ -127,17 +134,23 @@ void guess_order(const RoundView& view, const WrongOut& first,
   });
   if (reversed)
     sentences.push_back("equals the expected bits if the terms are added in reverse: " + *reversed);
+  // Several pairs may fit one row, few fit all of them: the best pair is told, and only one, since
+  // others follow from the symmetry of the tree.
+  std::string best;
   for (std::size_t i = 0; i < top_k; ++i) {
     for (std::size_t j = i + 1; j < top_k; ++j) {
       const auto fit = reach(view, first, [&](const WrongOut& wrong) {
         return with(wrong, [&](Terms& terms) { std::swap(terms[i], terms[j]); });
       });
-      if (!fit) continue;
-      sentences.push_back(
-          fmt::format("equals the expected bits if terms {} and {} are swapped: {}", i, j, *fit));
-      return;  // others follow from the same symmetry of the tree
+      const bool all = fit && *fit != kThisRow;
+      if (fit && (best.empty() || all)) {
+        best =
+            fmt::format("equals the expected bits if terms {} and {} are swapped: {}", i, j, *fit);
+      }
+      if (all) return sentences.push_back(best);
     }
   }
+  if (!best.empty()) sentences.push_back(best);
 }
 
 // A term left out, or read from a neighbouring slot.
@@ -151,8 +164,8 @@ void guess_terms(const RoundView& view, const WrongOut& wrong,
     Terms other = terms;
     other[k] = nullptr;
     if (equals(view, *view.combine, other, wrong)) {
-      sentences.push_back(fmt::format("it fits when term k{} of rank {} is left out", k,
-                                      target->rank.value()));
+      sentences.push_back(
+          fmt::format("it fits when term k{} of rank {} is left out", k, target->rank.value()));
       return;
     }
     for (RankId src{0}; src.value() < view.ep_size(); src = src.next()) {

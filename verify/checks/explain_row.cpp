@@ -1,3 +1,4 @@
+// The guesses about a wrong received row: another token, another place, mixed columns, a lost tail.
 #include "verify/checks/explain_row.hpp"
 
 #include <fmt/format.h>
@@ -48,16 +49,17 @@ std::string belongs(const RoundView& view, RankId dst, const RowPlace& place) {
 
 // Where in the whole buffer the expected row lies, when it lies at the stride of another max.
 std::optional<std::string> other_place(const RoundView& view, const WrongRow& wrong) {
-  const OutputBuffer& buffer = view.recv[wrong.payload][static_cast<std::size_t>(wrong.dst.value())];
+  const OutputBuffer& buffer =
+      view.recv[wrong.payload][static_cast<std::size_t>(wrong.dst.value())];
   const std::int64_t bytes = view.payloads[wrong.payload].bytes_per_token;
   if (bytes < 8 || buffer.sparse) return std::nullopt;
   const std::byte* expected = view.source_row(wrong.payload, wrong.src, wrong.token);
-  const std::byte* found = std::search(buffer.data, buffer.data + buffer.size, expected,
-                                       expected + bytes);
+  const std::byte* found =
+      std::search(buffer.data, buffer.data + buffer.size, expected, expected + bytes);
   if (found == buffer.data + buffer.size) return std::nullopt;
   const std::int64_t offset = found - buffer.data;
-  std::string text = fmt::format("the row that belongs here starts at byte {} of the buffer",
-                                 offset);
+  std::string text =
+      fmt::format("the row that belongs here starts at byte {} of the buffer", offset);
   if (offset % bytes != 0) return text;
   const std::int64_t row = offset / bytes;
   text += fmt::format(", source {} slot {}", row / view.max_tokens(), row % view.max_tokens());
@@ -93,9 +95,10 @@ std::optional<std::string> shuffled_columns(const RoundView& view, const WrongRo
     std::sort(distinct.begin(), distinct.end());
     const auto rows = std::unique(distinct.begin(), distinct.end()) - distinct.begin();
     if (rows < 2) continue;
-    return fmt::format("rows are mixed by column: its {} chunks of {} bytes stand in their columns "
-                       "in {} different rows of this block",
-                       from.size(), chunk, rows);
+    return fmt::format(
+        "rows are mixed by column: its {} chunks of {} bytes stand in their columns "
+        "in {} different rows of this block",
+        from.size(), chunk, rows);
   }
   return std::nullopt;
 }
@@ -135,8 +138,10 @@ std::vector<std::string> explain_row(const RoundView& view, const WrongRow& wron
       static_cast<std::size_t>(bytes));
   const std::byte poison =
       view.recv[wrong.payload][static_cast<std::size_t>(wrong.dst.value())].poison;
-  if (all_equal(got, poison)) sentences.push_back("nothing was written there");
-  else if (all_equal(got, std::byte{0})) sentences.push_back("it is all zero");
+  if (all_equal(got, poison))
+    sentences.push_back("nothing was written there");
+  else if (all_equal(got, std::byte{0}))
+    sentences.push_back("it is all zero");
   if (bytes >= 4) {  // shorter rows are equal by chance
     if (const auto place = find_token(view, wrong.payload, got.data()))
       sentences.push_back(belongs(view, wrong.dst, *place));

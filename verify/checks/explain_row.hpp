@@ -1,6 +1,6 @@
 // What a wrong received row could be instead. Decides the diagnoses of dispatch.rows and
-// dispatch.padding (SPEC VER-2.6); each sentence is true of the whole row, not of a byte that happens
-// to fit.
+// dispatch.padding (SPEC VER-2.6); each sentence is true of the whole row, not of a byte that
+// happens to fit.
 #pragma once
 
 #include <string>

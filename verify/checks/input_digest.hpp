@@ -1,4 +1,5 @@
-// The digest of what a subject reads of one rank: its picks and payload rows. Taken before and after.
+// The digest of what a subject reads of one rank: its picks and payload rows. Taken before and
+// after.
 #pragma once
 
 #include "verify/checks/checks.hpp"

@@ -34,10 +34,10 @@ void look_at(Finding& finding, const RoundView& view, const OutputBuffer& buffer
                   overwritten, before_ok ? "behind" : "before", name, rank.value(), byte,
                   buffer.size),
       {{"round", view.number}, {"rank", rank.value()}, {"byte", byte}});
-  finding.first->values = Values{
-      ElementFormat::kBytes,
-      static_cast<std::uint32_t>((before_ok ? after : before)[static_cast<std::size_t>(at)]),
-      static_cast<std::uint32_t>(kGuardByte)};
+  finding.first->values =
+      Values{ElementFormat::kBytes,
+             static_cast<std::uint32_t>((before_ok ? after : before)[static_cast<std::size_t>(at)]),
+             static_cast<std::uint32_t>(kGuardByte)};
 }
 
 }  // namespace

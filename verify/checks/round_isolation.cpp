@@ -1,6 +1,7 @@
-// round.isolation: a round's outputs hold nothing of an earlier round. Decides that a wrong row with
-// bytes of the round before is reported here, by its cause, and not as a row that is merely wrong
-// (SPEC VER-2.5): missing waits, counters that were not reset and buffers reused too early end here.
+// round.isolation: a round's outputs hold nothing of an earlier round. Decides that a wrong row
+// with bytes of the round before is reported here, by its cause, and not as a row that is merely
+// wrong (SPEC VER-2.5): missing waits, counters that were not reset and buffers reused too early
+// end here.
 #include <algorithm>
 
 #include "verify/checks/checks.hpp"

@@ -1,3 +1,5 @@
+// Searches the buffers of the round before for the bytes at hand. Decides what cannot be a
+// coincidence.
 #include "verify/checks/stale.hpp"
 
 #include <fmt/format.h>
@@ -52,8 +54,7 @@ std::optional<std::string> stale_terms(const RoundView& view, const WrongOut& wr
     const auto target =
         view.joined->target(wrong.src, wrong.token, TopKIndex(static_cast<std::int32_t>(k)));
     if (!target) continue;
-    const std::byte* row =
-        expert_row_before(view, target->rank, wrong.src, target->slot);
+    const std::byte* row = expert_row_before(view, target->rank, wrong.src, target->slot);
     if (row == nullptr) continue;
     std::vector<const std::byte*> one = terms;
     one[k] = all[k] = row;
@@ -74,8 +75,8 @@ std::optional<std::string> stale_terms(const RoundView& view, const WrongOut& wr
 
 }  // namespace
 
-std::optional<std::string> find_earlier_row(const RoundView& view, std::size_t payload,
-                                            RankId dst, const std::byte* got) {
+std::optional<std::string> find_earlier_row(const RoundView& view, std::size_t payload, RankId dst,
+                                            const std::byte* got) {
   if (view.previous == nullptr) return std::nullopt;
   const auto match = same_payload(*view.previous, view.payloads[payload]);
   const std::int64_t bytes = view.payloads[payload].bytes_per_token;
@@ -85,8 +86,7 @@ std::optional<std::string> find_earlier_row(const RoundView& view, std::size_t p
       const std::byte* old = view.previous->recv_row(*match, dst, src, row.slot);
       if (std::memcmp(got, old, static_cast<std::size_t>(bytes)) != 0) continue;
       return fmt::format("stale: it is the row of source {} token {} slot {} of round {}",
-                         src.value(), row.token.value(), row.slot.value(),
-                         view.previous->number);
+                         src.value(), row.token.value(), row.slot.value(), view.previous->number);
     }
   }
   return std::nullopt;
@@ -108,7 +108,8 @@ std::optional<std::string> find_stale_row(const RoundView& view, const WrongRow&
   const std::byte* old = before.data + offset;
   std::size_t fresh = 0;
   while (fresh < bytes && got[fresh] == expected[fresh]) ++fresh;
-  if (bytes - fresh >= static_cast<std::size_t>(kStaleBytesMin) && !all_equal({old + fresh, bytes - fresh}, before.poison) &&
+  if (bytes - fresh >= static_cast<std::size_t>(kStaleBytesMin) &&
+      !all_equal({old + fresh, bytes - fresh}, before.poison) &&
       std::memcmp(got + fresh, old + fresh, bytes - fresh) == 0) {
     return fmt::format("stale: from byte {} on it is what lay there in round {}", fresh,
                        view.previous->number);

@@ -1,3 +1,4 @@
+// Spelling and distances of values, over the formats of model/numerics.
 #include "verify/compare/bits.hpp"
 
 #include <fmt/format.h>
@@ -21,12 +22,18 @@ struct FormatFacts {
 
 FormatFacts facts(ElementFormat format) {
   switch (format) {
-    case ElementFormat::kBytes: return {"bytes", 1};
-    case ElementFormat::kInt32: return {"int32", 4};
-    case ElementFormat::kBf16: return {"bf16", 2};
-    case ElementFormat::kF16: return {"f16", 2};
-    case ElementFormat::kF32: return {"f32", 4};
-    case ElementFormat::kE4m3: return {"e4m3", 1};
+    case ElementFormat::kBytes:
+      return {"bytes", 1};
+    case ElementFormat::kInt32:
+      return {"int32", 4};
+    case ElementFormat::kBf16:
+      return {"bf16", 2};
+    case ElementFormat::kF16:
+      return {"f16", 2};
+    case ElementFormat::kF32:
+      return {"f32", 4};
+    case ElementFormat::kE4m3:
+      return {"e4m3", 1};
   }
   CONTRACT(false, static_cast<int>(format));
 }
@@ -39,12 +46,17 @@ bool is_float(ElementFormat format) {
 template <class Use>
 auto as_float_type(ElementFormat format, std::uint32_t bits, Use use) {
   switch (format) {
-    case ElementFormat::kBf16: return use(Bf16{static_cast<std::uint16_t>(bits)});
-    case ElementFormat::kF16: return use(F16{static_cast<std::uint16_t>(bits)});
-    case ElementFormat::kF32: return use(F32{bits});
-    case ElementFormat::kE4m3: return use(E4m3{static_cast<std::uint8_t>(bits)});
+    case ElementFormat::kBf16:
+      return use(Bf16{static_cast<std::uint16_t>(bits)});
+    case ElementFormat::kF16:
+      return use(F16{static_cast<std::uint16_t>(bits)});
+    case ElementFormat::kF32:
+      return use(F32{bits});
+    case ElementFormat::kE4m3:
+      return use(E4m3{static_cast<std::uint8_t>(bits)});
     case ElementFormat::kBytes:
-    case ElementFormat::kInt32: break;
+    case ElementFormat::kInt32:
+      break;
   }
   CONTRACT(false, static_cast<int>(format));
 }
@@ -70,10 +82,14 @@ std::int64_t format_bytes(ElementFormat format) { return facts(format).bytes; }
 
 ElementFormat format_of(moe::Dtype dtype) {
   switch (dtype) {
-    case moe::Dtype::kBf16: return ElementFormat::kBf16;
-    case moe::Dtype::kF16: return ElementFormat::kF16;
-    case moe::Dtype::kF32: return ElementFormat::kF32;
-    case moe::Dtype::kE4m3: return ElementFormat::kE4m3;
+    case moe::Dtype::kBf16:
+      return ElementFormat::kBf16;
+    case moe::Dtype::kF16:
+      return ElementFormat::kF16;
+    case moe::Dtype::kF32:
+      return ElementFormat::kF32;
+    case moe::Dtype::kE4m3:
+      return ElementFormat::kE4m3;
   }
   CONTRACT(false, static_cast<int>(dtype));
 }
@@ -95,9 +111,8 @@ std::string show_value(ElementFormat format, std::uint32_t bits) {
   const std::string hex = fmt::format("0x{:0{}x}", bits, 2 * format_bytes(format));
   if (format == ElementFormat::kBytes) return hex;
   if (is_nan(format, bits)) return hex + " (NaN)";
-  const float value = as_float_type(format, bits, [](auto x) {
-    return numerics::to_float(numerics::widen(x));
-  });
+  const float value =
+      as_float_type(format, bits, [](auto x) { return numerics::to_float(numerics::widen(x)); });
   if (std::isinf(value)) return hex + (value < 0 ? " (-Inf)" : " (+Inf)");
   return fmt::format("{} ({:a}, {:.9g})", hex, value, value);
 }
@@ -116,7 +131,8 @@ std::string show_distance(ElementFormat format, std::uint32_t got, std::uint32_t
     const auto number = [](std::uint32_t bits) {
       return std::int64_t{static_cast<std::int32_t>(bits)};
     };
-    return fmt::format("{:+}", number(got) - number(expected));
+    if (format == ElementFormat::kBytes) return "another byte";
+    return fmt::format("off by {:+}", number(got) - number(expected));
   }
   const bool got_nan = is_nan(format, got);
   const bool expected_nan = is_nan(format, expected);
@@ -142,9 +158,11 @@ void UlpHistogram::add(ElementFormat format, std::uint32_t got, std::uint32_t ex
     bin = kNan;
   } else {
     const std::int64_t distance = std::abs(ulp_distance(format, got, expected));
-    bin = distance == 0 ? kZeroSign : distance == 1 ? kOne : distance == 2 ? kTwo
-          : distance <= 8                                                  ? kFew
-                                                                           : kMore;
+    bin = distance == 0   ? kZeroSign
+          : distance == 1 ? kOne
+          : distance == 2 ? kTwo
+          : distance <= 8 ? kFew
+                          : kMore;
   }
   ++count[bin];
 }

@@ -1,3 +1,4 @@
+// Distances over all bf16 neighbours, and every spelling of a value and of a difference.
 #include "verify/compare/bits.hpp"
 
 #include <cmath>
@@ -41,14 +42,14 @@ TEST_CASE("a distance that is no number of ulps is told in words", "[VER-2.2]") 
   CHECK(show_distance(kBf16, 0x7FFF, 0x7F80) == "NaN for Inf");
   CHECK(show_distance(kBf16, 0x3F80, 0x7FFF) == "a number for NaN");
   CHECK(show_distance(kBf16, 0x7FC0, 0x7FFF) == "NaN with other bits");
-  CHECK(show_distance(ElementFormat::kInt32, 3, 5) == "-2");
+  CHECK(show_distance(ElementFormat::kInt32, 3, 5) == "off by -2");
 }
 
 TEST_CASE("the histogram has a bin for everything and loses nothing", "[VER-2.2]") {
   UlpHistogram histogram;
   histogram.add_equal(10);
   const std::pair<std::uint32_t, UlpHistogram::Bin> cases[] = {
-      {0x3F80, UlpHistogram::kEqual}, {0x3F81, UlpHistogram::kOne}, {0x3F7E, UlpHistogram::kTwo},
+      {0x3F80, UlpHistogram::kEqual}, {0x3F81, UlpHistogram::kOne},  {0x3F7E, UlpHistogram::kTwo},
       {0x3F88, UlpHistogram::kFew},   {0x3F89, UlpHistogram::kMore}, {0x7FFF, UlpHistogram::kNan},
       {0x7F80, UlpHistogram::kNan},   {0xBF80, UlpHistogram::kMore}};
   for (const auto& [got, bin] : cases) {

@@ -1,3 +1,4 @@
+// Looking up a coordinate by name.
 #include "verify/compare/mismatch.hpp"
 
 namespace assay::verify {

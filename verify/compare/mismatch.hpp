@@ -12,8 +12,8 @@
 
 namespace assay::verify {
 
-// One place in domain terms: {"rank", 3}, {"token", 17}, {"hidden", 4096}. Names are DESIGN's words:
-// round, rank, source, slot, token, k, payload, hidden, byte.
+// One place in domain terms: {"rank", 3}, {"token", 17}, {"hidden", 4096}. Names are DESIGN's
+// words: round, rank, source, slot, token, k, payload, hidden, byte.
 struct Coordinate {
   std::string name;
   std::int64_t value = 0;
@@ -35,14 +35,14 @@ struct Values {
 };
 
 struct Mismatch {
-  std::string check;     // "combine.bits"
-  std::string clause;    // "MOE-3.2"
-  std::string sentence;  // all of it for people, without a full stop
+  std::string check;              // "combine.bits"
+  std::string clause;             // "MOE-3.2"
+  std::string sentence;           // all of it for people, without a full stop
   std::vector<Coordinate> where;  // the first wrong place, outermost first
   std::optional<Values> values;
   std::vector<Term> terms;  // combine only, at most 22
   ElementFormat term_format = ElementFormat::kBf16;
-  std::string order;  // the tree of the terms, "((0+1)+(2+3))", empty without terms
+  std::string order;                // the tree of the terms, "((0+1)+(2+3))", empty without terms
   std::vector<std::uint32_t> sums;  // partial sums in the order of the tree, f32 bits
   std::vector<std::string> diagnoses;  // one sentence per explanation that fits all or part
   // How much is wrong, in one unit: 3 of 917504 "elements", 1 of 64 "rows".

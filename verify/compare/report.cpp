@@ -1,3 +1,4 @@
+// Lays out the report, line by line and field by field. Cuts lines and lists, never the command.
 #include "verify/compare/report.hpp"
 
 #include <fmt/format.h>
@@ -13,7 +14,7 @@ namespace {
 
 constexpr std::size_t kLinesMax = 40;
 constexpr std::size_t kColumnsMax = 160;
-constexpr std::size_t kOthersMax = 5;     // further mismatches, one line each
+constexpr std::size_t kOthersMax = 5;  // further mismatches, one line each
 constexpr std::size_t kDiagnosesMax = 6;
 
 // "MISMATCH   combine.bits ..." with the words in one column.
@@ -36,8 +37,7 @@ std::string show_values(const Values& values) {
 
 std::string show_term(const Mismatch& mismatch, const Term& term) {
   if (!term.rank) return fmt::format("k{} hole", term.k);
-  return fmt::format("k{} r{} {}", term.k, *term.rank,
-                     show_value(mismatch.term_format, term.bits));
+  return fmt::format("k{} r{} {}", term.k, *term.rank, show_value(mismatch.term_format, term.bits));
 }
 
 void add_terms(const Mismatch& mismatch, std::vector<std::string>& lines) {
@@ -124,6 +124,7 @@ std::string cut(std::string text) {
   return text + "...";
 }
 
+// For a POSIX shell (SPEC VER-3.3).
 std::string shell_quoted(const std::string& word) {
   const auto plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -146,12 +147,9 @@ nlohmann::ordered_json values_json(const Values& values) {
 }
 
 nlohmann::ordered_json mismatch_json(const Mismatch& mismatch) {
-  nlohmann::ordered_json json{{"check", mismatch.check},
-                              {"clause", mismatch.clause},
-                              {"wrong", mismatch.wrong},
-                              {"total", mismatch.total},
-                              {"unit", mismatch.unit},
-                              {"what", mismatch.sentence}};
+  nlohmann::ordered_json json{{"check", mismatch.check}, {"clause", mismatch.clause},
+                              {"wrong", mismatch.wrong}, {"total", mismatch.total},
+                              {"unit", mismatch.unit},   {"what", mismatch.sentence}};
   nlohmann::ordered_json where = nlohmann::ordered_json::object();
   for (const Coordinate& place : mismatch.where) where[place.name] = place.value;
   json["first"] = std::move(where);
@@ -183,20 +181,28 @@ nlohmann::ordered_json mismatch_json(const Mismatch& mismatch) {
 
 std::string_view verdict_name(Verdict verdict) {
   switch (verdict) {
-    case Verdict::kConforms: return "CONFORMS";
-    case Verdict::kMismatch: return "MISMATCH";
-    case Verdict::kMistrusted: return "MISTRUSTED";
-    case Verdict::kUnsupported: return "UNSUPPORTED";
+    case Verdict::kConforms:
+      return "CONFORMS";
+    case Verdict::kMismatch:
+      return "MISMATCH";
+    case Verdict::kMistrusted:
+      return "MISTRUSTED";
+    case Verdict::kUnsupported:
+      return "UNSUPPORTED";
   }
   CONTRACT(false, static_cast<int>(verdict));
 }
 
 int exit_code(Verdict verdict) {
   switch (verdict) {
-    case Verdict::kConforms: return 0;
-    case Verdict::kMismatch: return 1;
-    case Verdict::kMistrusted: return 1;
-    case Verdict::kUnsupported: return 3;
+    case Verdict::kConforms:
+      return 0;
+    case Verdict::kMismatch:
+      return 1;
+    case Verdict::kMistrusted:
+      return 1;
+    case Verdict::kUnsupported:
+      return 3;
   }
   CONTRACT(false, static_cast<int>(verdict));
 }
@@ -248,11 +254,10 @@ std::string to_text(const Report& report) {
   std::vector<std::string> tail;
   for (const auto& [name, value] : report.provenance)
     tail.push_back(line(tail.empty() ? "FROM" : "", name + ": " + value));
-  // The command is never cut: half a command repeats nothing.
-  const std::string repro =
-      report.repro.flags.empty() && report.repro.arguments.empty()
-          ? ""
-          : line("REPRO:", report.repro.print()) + "\n";
+  // The command is never cut: half a command repeats nothing (SPEC VER-3.2).
+  const std::string repro = report.repro.flags.empty() && report.repro.arguments.empty()
+                                ? ""
+                                : line("REPRO:", report.repro.print()) + "\n";
   const std::size_t room = kLinesMax - (repro.empty() ? 0 : 1);
   if (lines.size() + tail.size() > room) {
     const std::size_t kept = room - std::min(tail.size(), std::size_t{6});

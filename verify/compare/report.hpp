@@ -1,6 +1,6 @@
-// The report: one verdict with everything a kernel engineer needs to act on it, as text of at most 40
-// lines and as JSON with the same fields. Decides SPEC VER-3: the words, their exit codes, the order
-// of lines, the REPRO line.
+// The report: one verdict with everything a kernel engineer needs to act on it, as text of at most
+// 40 lines and as JSON with the same fields. Decides SPEC VER-3: the words, their exit codes, the
+// order of lines, the REPRO line.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,8 @@ struct Report {
   // Why CONFORMS is not said: what a suite had to exercise and did not, or the subject's reason.
   std::vector<std::string> reasons;
   Coverage coverage;
-  // {"subject", "sim"}, {"profile", "... grade bits-claimed"}, {"oracle", "0.1.0"}, ... in print order
+  // {"subject", "sim"}, {"profile", "... grade bits-claimed"}, {"oracle", "0.1.0"}, ... in print
+  // order
   std::vector<std::pair<std::string, std::string>> provenance;
   Repro repro;
 };
@@ -48,7 +49,7 @@ std::vector<std::pair<std::string, std::string>> oracle_provenance();
 std::vector<std::pair<std::string, std::string>> group_provenance(const Subject& subject,
                                                                   const GroupSetup& setup);
 
-std::string to_text(const Report& report);      // ends in a newline, at most 40 lines of 160 columns
+std::string to_text(const Report& report);  // ends in a newline, at most 40 lines of 160 columns
 nlohmann::ordered_json to_json(const Report& report);
 
 }  // namespace assay::verify

@@ -1,3 +1,4 @@
+// The report against its golden text, its limits, and the command against a real shell.
 #include "verify/compare/report.hpp"
 
 #include <algorithm>
@@ -50,24 +51,31 @@ Report example() {
 }
 
 constexpr const char* kGolden =
-    R"(MISMATCH   combine.bits (MOE-3.1): 3 of 917504 elements in suite combine_bf16
-WHAT       rank 3 token 17 element 4096 has other bits than the profile demands
-FIRST      round 2, rank 3, token 17, hidden 4096
-VALUES     got 0x3f81 (0x1.02p+0, 1.0078125)  expected 0x3f80 (0x1p+0, 1)  +1 ulp bf16
-TERMS      k0 r0 0x3f80 (0x1p+0, 1) | k1 r1 0x3b80 (0x1p-8, 0.00390625) | k2 hole | k3 r3 0x3380 (0x1p-24, 5.96046448e-08)
-ORDER      (0+1)+(2+3)
-SUMS       0x3f808000 (0x1.01p+0, 1.00390625) | 0x33800000 (0x1p-24, 5.96046448e-08) | 0x3f808001 (0x1.010002p+0, 1.00390637)
-DIAGNOSIS  equals the expected bits if terms 1 and 2 are swapped: all 3 wrong rows fit
-ULP        0:917501 1:3 2:0 3-8:0 >8:0 sign:0 nan/inf:0
-ALSO       dispatch.padding MOE-2.7: 1 of 96 padding rows; rank 1 slot 4 of source 0 holds no token, but its row of 'hidden' was written
-ROUNDS     1 of 3 mismatch
-COVERAGE   3 rounds, 120 tokens, 300 rows
-FROM       subject: sim (assay one-sided)
-           profile: assay-oneside (R2)
-REPRO:     assay verify --case "ep=4 experts=32 top_k=4 hidden=8192" --profile assay-oneside --subject sim
-)";
+    "MISMATCH   combine.bits (MOE-3.1): 3 of 917504 elements in suite combine_bf16\n"
+    "WHAT       rank 3 token 17 element 4096 has other bits than the profile demands\n"
+    "FIRST      round 2, rank 3, token 17, hidden 4096\n"
+    "VALUES     got 0x3f81 (0x1.02p+0, 1.0078125)  expected 0x3f80 (0x1p+0, 1)  +1 ulp"
+    " bf16\n"
+    "TERMS      k0 r0 0x3f80 (0x1p+0, 1) | k1 r1 0x3b80 (0x1p-8, 0.00390625) | k2 hole |"
+    " k3 r3 0x3380 (0x1p-24, 5.96046448e-08)\n"
+    "ORDER      (0+1)+(2+3)\n"
+    "SUMS       0x3f808000 (0x1.01p+0, 1.00390625) | 0x33800000 (0x1p-24,"
+    " 5.96046448e-08) | 0x3f808001 (0x1.010002p+0, 1.00390637)\n"
+    "DIAGNOSIS  equals the expected bits if terms 1 and 2 are swapped: all 3 wrong rows"
+    " fit\n"
+    "ULP        0:917501 1:3 2:0 3-8:0 >8:0 sign:0 nan/inf:0\n"
+    "ALSO       dispatch.padding MOE-2.7: 1 of 96 padding rows; rank 1 slot 4 of source"
+    " 0 holds no token, but its row of 'hidden' was written\n"
+    "ROUNDS     1 of 3 mismatch\n"
+    "COVERAGE   3 rounds, 120 tokens, 300 rows\n"
+    "FROM       subject: sim (assay one-sided)\n"
+    "           profile: assay-oneside (R2)\n"
+    "REPRO:     assay verify --case \"ep=4 experts=32 top_k=4 hidden=8192\" --profile"
+    " assay-oneside --subject sim\n";
 
-TEST_CASE("the report reads as it always did", "[VER-3.2]") { CHECK(to_text(example()) == kGolden); }
+TEST_CASE("the report reads as it always did", "[VER-3.2]") {
+  CHECK(to_text(example()) == kGolden);
+}
 
 TEST_CASE("JSON has what the text has", "[VER-3.3]") {
   const nlohmann::ordered_json json = to_json(example());

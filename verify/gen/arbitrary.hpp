@@ -13,7 +13,9 @@
 
 namespace assay {
 
-inline void showValue(const MoeCase& c, std::ostream& out) { out << "--case \"" << print(c) << '"'; }
+inline void showValue(const MoeCase& c, std::ostream& out) {
+  out << "--case \"" << print(c) << '"';
+}
 
 }  // namespace assay
 
@@ -21,10 +23,9 @@ template <>
 struct rc::Arbitrary<assay::MoeCase> {
   static Gen<assay::MoeCase> arbitrary() {
     // One random word decides the case, so that RapidCheck shrinks cases and not the word.
-    const auto from_word = gen::map(gen::noShrink(gen::arbitrary<std::uint64_t>()),
-                                    [](std::uint64_t word) {
-                                      return assay::verify::random_case({}, word, 0);
-                                    });
+    const auto from_word =
+        gen::map(gen::noShrink(gen::arbitrary<std::uint64_t>()),
+                 [](std::uint64_t word) { return assay::verify::random_case({}, word, 0); });
     return gen::shrink(from_word, [](assay::MoeCase&& c) {
       return seq::fromContainer(assay::verify::smaller_cases(c));
     });

@@ -1,3 +1,4 @@
+// Drawing a legal case, and the steps to smaller ones.
 #include "verify/gen/cases.hpp"
 
 #include <algorithm>
@@ -22,7 +23,8 @@ MoeCase legal(MoeCase c) {
 std::vector<std::int32_t> steps_down(std::int32_t value, std::int32_t lowest) {
   std::vector<std::int32_t> steps;
   for (const std::int32_t next : {lowest, value / 2, value - 1}) {
-    if (next >= lowest && next < value && std::find(steps.begin(), steps.end(), next) == steps.end())
+    if (next >= lowest && next < value &&
+        std::find(steps.begin(), steps.end(), next) == steps.end())
       steps.push_back(next);
   }
   return steps;
@@ -65,10 +67,8 @@ MoeCase random_case(const CaseLimits& limits, const Dice& dice) {
   MoeCase c;
   c.ep = between(1, limits.ep);
   const auto allowed = moe::allowed_top_k();
-  const auto num_allowed = static_cast<std::int32_t>(
-      std::count_if(allowed.begin(), allowed.end(), [&](std::int32_t k) {
-        return k <= limits.top_k;
-      }));
+  const auto num_allowed = static_cast<std::int32_t>(std::count_if(
+      allowed.begin(), allowed.end(), [&](std::int32_t k) { return k <= limits.top_k; }));
   c.top_k = allowed[static_cast<std::size_t>(between(0, num_allowed - 1))];
   c.hidden = between(1, limits.hidden);
   c.rounds = between(1, limits.rounds);
@@ -85,14 +85,13 @@ MoeCase random_case(const CaseLimits& limits, const Dice& dice) {
 MoeCase random_case(const CaseLimits& limits, std::uint64_t seed, std::uint64_t index) {
   std::uint64_t counter = 0;
   const std::uint64_t key = hash(seed, index);
-  return random_case(limits, [&](std::uint64_t limit) {
-    return random_below(hash(key, ++counter), limit);
-  });
+  return random_case(
+      limits, [&](std::uint64_t limit) { return random_below(hash(key, ++counter), limit); });
 }
 
 std::vector<MoeCase> smaller_cases(const MoeCase& c) {
   std::vector<MoeCase> cases;
-  const auto with = [&](std::int32_t MoeCase::* field, std::int32_t value) {
+  const auto with = [&](std::int32_t MoeCase::*field, std::int32_t value) {
     MoeCase smaller = c;
     smaller.*field = value;
     add(cases, c, smaller);
@@ -105,8 +104,7 @@ std::vector<MoeCase> smaller_cases(const MoeCase& c) {
     with(&MoeCase::top_k, lower_top_k(c.top_k));
   }
   for (const std::int32_t hidden : steps_down(c.hidden, 1)) with(&MoeCase::hidden, hidden);
-  const std::int32_t most =
-      std::max(1, *std::max_element(c.tokens.begin(), c.tokens.end()));
+  const std::int32_t most = std::max(1, *std::max_element(c.tokens.begin(), c.tokens.end()));
   for (const std::int32_t max : steps_down(c.max_tokens, most)) with(&MoeCase::max_tokens, max);
   for (const std::int32_t experts : steps_down(c.experts, std::max(c.ep, c.top_k)))
     with(&MoeCase::experts, experts);

@@ -1,3 +1,4 @@
+// Sizes, masks, payload sets and bytes of the rounds of a scenario.
 #include "verify/gen/gen.hpp"
 
 #include <fmt/format.h>
@@ -29,8 +30,10 @@ Expected<Payloads> payloads_of(const Scenario& scenario, std::int32_t round) {
   const MoeCase& c = scenario.moe_case;
   const auto recipe = [&] { return moe::recipe_payloads(scenario.recipe, c.hidden, c.top_k); };
   switch (scenario.axes.payloads) {
-    case Axes::Payloads::kRecipe: return recipe();
-    case Axes::Payloads::kOdd: return odd_payloads(c.top_k, c.seed % 2 == 1);
+    case Axes::Payloads::kRecipe:
+      return recipe();
+    case Axes::Payloads::kOdd:
+      return odd_payloads(c.top_k, c.seed % 2 == 1);
     case Axes::Payloads::kLarge:
       return Payloads{{"b5328", 5328, false}, {"topk_ids", 4 * std::int64_t{c.top_k}, true}};
     case Axes::Payloads::kChanging: {
@@ -50,9 +53,14 @@ moe::RankMask mask_of(const Scenario& scenario, std::int32_t round) {
   std::vector<std::int32_t> order = shuffled_ranks(ep, scenario.moe_case.seed);
   std::int32_t dead = 0;
   switch (scenario.axes.masks) {
-    case Axes::Masks::kNone: break;
-    case Axes::Masks::kFixed: dead = std::max(1, ep / 3); break;
-    case Axes::Masks::kShrinking: dead = std::min(round, ep - 1); break;
+    case Axes::Masks::kNone:
+      break;
+    case Axes::Masks::kFixed:
+      dead = std::max(1, ep / 3);
+      break;
+    case Axes::Masks::kShrinking:
+      dead = std::min(round, ep - 1);
+      break;
   }
   for (std::int32_t i = 0; i < dead; ++i)
     alive.set_alive(RankId(order[static_cast<std::size_t>(i)]), false);
@@ -63,8 +71,8 @@ std::int32_t max_of(const Scenario& scenario, std::int32_t round, std::uint64_t 
   const std::int32_t max = scenario.moe_case.max_tokens;
   if (!scenario.axes.changing_max || round % 2 == 0) return max;
   // Down in every odd round, and up again after it.
-  return 1 + static_cast<std::int32_t>(random_below(hash(key, 0xA5), static_cast<std::uint64_t>(
-                                                                         std::max(1, max - 1))));
+  return 1 + static_cast<std::int32_t>(
+                 random_below(hash(key, 0xA5), static_cast<std::uint64_t>(std::max(1, max - 1))));
 }
 
 std::int32_t tokens_of(const Scenario& scenario, RankId src, std::int32_t max, std::uint64_t key) {
@@ -82,11 +90,16 @@ std::uint64_t round_key(const Scenario& scenario, std::int32_t round) {
 // A word that protocols may mistake for "nothing here yet" takes the place of one in sixteen.
 std::uint64_t with_sentinels(std::uint64_t word) {
   switch (word >> 58) {
-    case 0: return ~std::uint64_t{0};
-    case 1: return 0x8000800080008000u;  // -0 in bf16
-    case 2: return 0;
-    case 3: return 0x8000000080000000u;  // -0 in f32
-    default: return word;
+    case 0:
+      return ~std::uint64_t{0};
+    case 1:
+      return 0x8000800080008000u;  // -0 in bf16
+    case 2:
+      return 0;
+    case 3:
+      return 0x8000000080000000u;  // -0 in f32
+    default:
+      return word;
   }
 }
 
@@ -106,8 +119,7 @@ Expected<Scenario> make_scenario(const MoeCase& moe_case, const Axes& axes, moe:
   setup.top_k = moe_case.top_k;
   setup.hidden_size = moe_case.hidden;
   setup.max_tokens_per_rank = moe_case.max_tokens;
-  setup.invalid_expert_id =
-      axes.invalid_is_num_experts ? moe_case.experts : axes.invalid_id;
+  setup.invalid_expert_id = axes.invalid_is_num_experts ? moe_case.experts : axes.invalid_id;
   setup.combine_dtype = axes.dtype;
   setup.low_precision_combine = axes.low_precision;
   setup.profile = profile == nullptr ? &moe::default_combine_profile() : profile;
@@ -151,8 +163,8 @@ void fill_round(const Scenario& scenario, std::int32_t index, Round& round) {
       if (entry.payload.name == "topk_weights") {
         keyed_weights(key, rank, tokens, c.top_k, entry.rows[src]);
       } else {
-        keyed_rows(key, static_cast<std::int32_t>(p), rank, tokens,
-                   entry.payload.bytes_per_token, entry.rows[src]);
+        keyed_rows(key, static_cast<std::int32_t>(p), rank, tokens, entry.payload.bytes_per_token,
+                   entry.rows[src]);
       }
     }
   }

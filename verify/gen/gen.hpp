@@ -38,8 +38,8 @@ struct Axes {
   };
   enum class Masks : std::uint8_t {
     kNone,
-    kFixed,     // some ranks are dead in all rounds
-    kShrinking, // ranks die from round to round and stay dead
+    kFixed,      // some ranks are dead in all rounds
+    kShrinking,  // ranks die from round to round and stay dead
   };
   Routing routing = Routing::kUniform;
   Payloads payloads = Payloads::kRecipe;
@@ -53,7 +53,7 @@ struct Axes {
   moe::Dtype dtype = moe::Dtype::kBf16;
   std::int32_t invalid_id = -1;
   bool invalid_is_num_experts = false;  // some runners mark absence with num_experts
-  std::string_view options = "";  // for the subject: "first_epoch=4294967293"
+  std::string_view options = "";        // for the subject: "first_epoch=4294967293"
 };
 
 struct Scenario {

@@ -1,3 +1,4 @@
+// Rounds are legal and repeatable, planned holes survive placement, cases shrink to the smallest.
 #include "verify/gen/gen.hpp"
 
 #include <algorithm>
@@ -70,7 +71,8 @@ TEST_CASE("a payload byte depends on where it belongs and on nothing else", "[VE
 TEST_CASE("hole patterns go through all masks of up to six picks", "[VER-6.2]") {
   for (const std::int32_t top_k : {1, 2, 4, 6}) {
     std::set<std::uint32_t> seen;
-    for (std::uint64_t i = 0; i < (std::uint64_t{1} << top_k); ++i) seen.insert(hole_pattern(top_k, i));
+    for (std::uint64_t i = 0; i < (std::uint64_t{1} << top_k); ++i)
+      seen.insert(hole_pattern(top_k, i));
     CHECK(seen.size() == std::size_t{1} << top_k);
   }
 }
@@ -107,8 +109,7 @@ TEST_CASE("the combine suites' cases have tokens with exactly the planned holes"
     const auto placement = moe::Placement::contiguous(c->ep, c->experts);
     const auto routing = moe::Routing::make(c->top_k, c->max_tokens, round.topk_ids);
     REQUIRE(routing.has_value());
-    const auto plan =
-        moe::plan_dispatch(*placement, *routing, moe::SlotRule::kCounterAnyOrder);
+    const auto plan = moe::plan_dispatch(*placement, *routing, moe::SlotRule::kCounterAnyOrder);
     REQUIRE(plan.has_value());
     std::set<std::uint32_t> masks;
     for (RankId src{0}; src.value() < c->ep; src = src.next()) {
@@ -120,8 +121,8 @@ TEST_CASE("the combine suites' cases have tokens with exactly the planned holes"
       }
     }
     INFO(line);
-    const std::size_t classes = c->top_k <= 6 ? std::size_t{1} << c->top_k
-                                              : static_cast<std::size_t>(2 * c->top_k + 6);
+    const std::size_t classes =
+        c->top_k <= 6 ? std::size_t{1} << c->top_k : static_cast<std::size_t>(2 * c->top_k + 6);
     CHECK(masks.size() >= classes);
   }
 }
@@ -149,22 +150,29 @@ TEST_CASE("a failing property ends at the smallest failing case, printed for the
           "[VER-6.4]") {
   rc::detail::TestParams params;
   params.seed = 7;
-  const auto result = rc::detail::checkTestable(
-      [](const MoeCase& c) { RC_ASSERT(c.ep < 3 || c.hidden < 5); }, rc::detail::TestMetadata{},
-      params);
+  const auto result =
+      rc::detail::checkTestable([](const MoeCase& c) { RC_ASSERT(c.ep < 3 || c.hidden < 5); },
+                                rc::detail::TestMetadata{}, params);
   REQUIRE(result.is<rc::detail::FailureResult>());
   const auto& failure = result.get<rc::detail::FailureResult>();
   REQUIRE(failure.counterExample.size() == 1);
   CHECK(failure.counterExample[0].second ==
-        "--case \"ep=3 experts=3 top_k=1 hidden=5 max_tokens=1 tokens=0 rounds=1 seed=1\"");
+        "(--case \"ep=3 experts=3 top_k=1 hidden=5 max_tokens=1 tokens=0 rounds=1 seed=1\")");
 }
 
-TEST_CASE("a case names a recipe that does not fit it", "[VER-6.2]") {
-  MoeCase c;
-  c.hidden = 17;
-  const auto scenario = make_scenario(c, {}, moe::Recipe::kNvfp4);
-  REQUIRE(!scenario.has_value());
-  CHECK(scenario.error().sentence.find("17") != std::string::npos);
+TEST_CASE("odd payloads have rows of every odd size, each in one of two sets", "[VER-6.3]") {
+  std::set<std::int64_t> sizes;
+  for (const std::uint64_t seed : {1, 2}) {
+    MoeCase c;
+    c.seed = seed;
+    const auto scenario = make_scenario(c, {.payloads = Axes::Payloads::kOdd});
+    REQUIRE(scenario.has_value());
+    Round round;
+    fill_round(*scenario, 0, round);
+    CHECK(round.payloads.size() <= 6);
+    for (const RoundPayload& entry : round.payloads) sizes.insert(entry.payload.bytes_per_token);
+  }
+  for (const std::int64_t bytes : {1, 2, 3, 6, 12, 20, 5328}) CHECK(sizes.count(bytes) == 1);
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// The routings, one function each, from a stream of hashed words.
 #include "verify/gen/routing_gen.hpp"
 
 #include <algorithm>
@@ -78,9 +79,17 @@ std::int32_t invalid_id(const Scenario& scenario, Words& words) {
   constexpr std::int32_t kLowest = std::numeric_limits<std::int32_t>::min();
   constexpr std::int32_t kHighest = std::numeric_limits<std::int32_t>::max();
   const std::int32_t experts = scenario.moe_case.experts;
-  const std::int32_t ids[] = {-1,      experts,     kLowest,      kHighest,
-                              -2,      experts + 1, -experts,     2 * experts,
-                              kLowest + 1, kHighest - 1, scenario.setup.invalid_expert_id};
+  const std::int32_t ids[] = {-1,
+                              experts,
+                              kLowest,
+                              kHighest,
+                              -2,
+                              experts + 1,
+                              -experts,
+                              2 * experts,
+                              kLowest + 1,
+                              kHighest - 1,
+                              scenario.setup.invalid_expert_id};
   return ids[words.below(static_cast<std::int32_t>(std::size(ids)))];
 }
 
@@ -101,8 +110,8 @@ Picks hole_picks(const Scenario& scenario, const moe::Placement& placement, std:
     if ((valid >> k & 1) != 0 && used < ranks.size()) {
       picks.push_back(expert_of(ranks[used++]));
     } else if (used > 0 && words.below(2) == 0) {
-      picks.push_back(expert_of(ranks[static_cast<std::size_t>(
-          words.below(static_cast<std::int32_t>(used)))]));
+      picks.push_back(
+          expert_of(ranks[static_cast<std::size_t>(words.below(static_cast<std::int32_t>(used)))]));
     } else {
       picks.push_back(invalid_id(scenario, words));
     }
@@ -123,10 +132,18 @@ void fill_routing(const Scenario& scenario, std::int32_t round, std::uint64_t ke
     Words words(hash(hash(key, 0x1D5 + rank), static_cast<std::uint64_t>(token)));
     Picks picks;
     switch (scenario.axes.routing) {
-      case Axes::Routing::kUniform: picks = uniform(c, words); break;
-      case Axes::Routing::kSkewed: picks = skewed(c, words); break;
-      case Axes::Routing::kOneRank: picks = one_rank(c, *placement, words); break;
-      case Axes::Routing::kDuplicates: picks = duplicates(c, words); break;
+      case Axes::Routing::kUniform:
+        picks = uniform(c, words);
+        break;
+      case Axes::Routing::kSkewed:
+        picks = skewed(c, words);
+        break;
+      case Axes::Routing::kOneRank:
+        picks = one_rank(c, *placement, words);
+        break;
+      case Axes::Routing::kDuplicates:
+        picks = duplicates(c, words);
+        break;
       case Axes::Routing::kHolePatterns: {
         // Tokens of one round count through: with enough of them every class occurs in round 0.
         const std::uint64_t index =

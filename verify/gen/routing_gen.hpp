@@ -1,5 +1,5 @@
-// Which experts the tokens of one rank pick: the routings of Axes::Routing and the invalid ids among
-// them. Decides SPEC VER-6.2.
+// Which experts the tokens of one rank pick: the routings of Axes::Routing and the invalid ids
+// among them. Decides SPEC VER-6.2.
 #pragma once
 
 #include <cstdint>

@@ -2,9 +2,9 @@
 """Makes one source file out of the kernel bodies with one change in them.
 
 A mutant is a file NAME.mutant: a head of "key: value" lines and one or more replacements, each of
-which must match exactly once in the named header. The bodies themselves contain no mutant code; this
-script inlines them into one file, applies the change, and gives the copy a namespace of its own, so
-that all mutants and the real kernels live in one program.
+which must match exactly once, token by token, in the named header. The bodies themselves contain no
+mutant code; this script inlines them into one file, applies the change, and gives the copy a
+namespace of its own, so that all mutants and the real kernels live in one program.
 
     make_mutant.py body  NAME.mutant SOURCE_ROOT OUT.cpp     one mutant as a translation unit
     make_mutant.py table OUT.cpp NAME.mutant...              the list of all of them
@@ -55,6 +55,11 @@ def name_of(path):
     return name
 
 
+def pattern_of(old):
+    """Matches the same tokens with any spacing: formatting a body does not break its mutants."""
+    return re.compile(r"\s*".join(re.escape(token) for token in re.findall(r"\w+|[^\w\s]", old)))
+
+
 def inlined(root, header, changes, done, path):
     """The text of a header with its one_sided includes in place, each once."""
     if header in done:
@@ -62,10 +67,11 @@ def inlined(root, header, changes, done, path):
     done.add(header)
     text = (root / FOLDER / header).read_text()
     for old, new in changes.pop(header, []):
-        if text.count(old) != 1:
-            raise MutantError(f"{path}: the old text occurs {text.count(old)} times in {header}, "
+        places = list(pattern_of(old).finditer(text))
+        if len(places) != 1:
+            raise MutantError(f"{path}: the old text occurs {len(places)} times in {header}, "
                               f"not once:\n{old}")
-        text = text.replace(old, new)
+        text = text[: places[0].start()] + new + text[places[0].end():]
     lines = []
     for line in text.splitlines():
         include = re.fullmatch(rf'#include "{FOLDER}/(\S+)"', line)
@@ -111,10 +117,12 @@ def footer(name, head, kernels, sums):
              if "stage" in kernels else f"{own}.stage")
     cases = "".join(
         f"    if (sum == one_sided::Sum::{s}) "
-        f"return one_sided::find_combine<one_sided::Sum::{s}, machine::SimOps>(rows, out, top_k);\n"
+        f"return one_sided::find_combine<one_sided::Sum::{s}, machine::SimOps>"
+        "(rows, out, top_k);\n"
         for s in sums)
     combine = ("[](one_sided::Sum sum, one_sided::RowFormat rows, one_sided::RowFormat out, "
-               f"int top_k) -> SimKernels::Combine {{\n{cases}    return {own}.combine(sum, rows, out, top_k);\n  }}"
+               f"int top_k) -> SimKernels::Combine {{\n{cases}"
+               f"    return {own}.combine(sum, rows, out, top_k);\n  }}"
                if sums else f"{own}.combine")
     quote = lambda s: '"' + s.replace("\\", "\\\\").replace('"', '\\"') + '"'
     return f"""

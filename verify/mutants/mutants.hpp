@@ -1,6 +1,7 @@
 // Wrong kernels, on purpose: the bodies with one realistic fault each, as subjects. A conformance
-// suite that does not catch them all is no suite. Each mutant is a file NAME.mutant beside this one;
-// make_mutant.py turns it into code. Decides which faults exist and which check must name each.
+// suite that does not catch them all is no suite. Each mutant is a file NAME.mutant beside this
+// one; make_mutant.py turns it into code. Decides which faults exist and which check must name
+// each.
 #pragma once
 
 #include <span>

@@ -1,3 +1,5 @@
+// Forwards to the example plugin and spoils what it left. State is global: the C interface has no
+// room for a context in its table, and tests run one at a time.
 #include "verify/subject/broken_subject.hpp"
 
 #include <cstdio>
@@ -47,11 +49,9 @@ int run(void* group, const assay_round* rounds, std::int32_t num_rounds, assay_e
   state.dispatched.assign(state.rounds.size(), false);
   state.experts = call;
   state.context = context;
-  const int code =
-      assay_subject_v1()->run(group, rounds, num_rounds, experts, nullptr, message);
+  const int code = assay_subject_v1()->run(group, rounds, num_rounds, experts, nullptr, message);
   for (std::int32_t i = 0; i < num_rounds; ++i) {
-    if (state.spoil.after_combine)
-      state.spoil.after_combine(rounds[i], state.rounds_done + i);
+    if (state.spoil.after_combine) state.spoil.after_combine(rounds[i], state.rounds_done + i);
   }
   state.rounds_done += num_rounds;
   if (state.spoil.return_code == ASSAY_OK) return code;
@@ -61,8 +61,8 @@ int run(void* group, const assay_round* rounds, std::int32_t num_rounds, assay_e
 
 void destroy(void* group) { assay_subject_v1()->destroy(group); }
 
-constexpr assay_subject kTable{ASSAY_SUBJECT_ABI_VERSION, sizeof(assay_subject), "broken",
-                               create, run, destroy};
+constexpr assay_subject kTable{
+    ASSAY_SUBJECT_ABI_VERSION, sizeof(assay_subject), "broken", create, run, destroy};
 
 }  // namespace
 
@@ -85,9 +85,9 @@ std::span<std::int32_t> slots(const assay_round& round, int rank, int top_k) {
 
 std::span<std::byte> recv_row(const assay_round& round, int payload, int dst, int src, int slot) {
   const auto bytes = static_cast<std::size_t>(round.payloads[payload].bytes_per_token);
-  const auto row = static_cast<std::size_t>(src) *
-                       static_cast<std::size_t>(round.max_tokens_per_rank) +
-                   static_cast<std::size_t>(slot);
+  const auto row =
+      static_cast<std::size_t>(src) * static_cast<std::size_t>(round.max_tokens_per_rank) +
+      static_cast<std::size_t>(slot);
   return {static_cast<std::byte*>(round.recv[payload][dst]) + row * bytes, bytes};
 }
 

@@ -1,3 +1,4 @@
+// Carving buffers from chunks, or mapping large ones; digests and scans at memory speed.
 #include "verify/subject/buffers.hpp"
 
 #include <sys/mman.h>
@@ -12,8 +13,8 @@ namespace assay::verify {
 
 namespace {
 
-// From here on a buffer is mapped page by page as it is touched. Filling this much poison takes some
-// 10 ms, which a suite can afford per buffer and a gigabyte not.
+// From here on a buffer is mapped page by page as it is touched. Filling this much poison takes
+// some 10 ms, which a suite can afford per buffer and a gigabyte not.
 constexpr std::int64_t kSparseBytes = std::int64_t{128} << 20;
 constexpr std::int64_t kAlignment = 64;
 constexpr std::int64_t kChunkBytes = std::int64_t{8} << 20;
@@ -75,8 +76,8 @@ void BufferArena::reset() {
 
 std::byte* BufferArena::carve(std::int64_t bytes) {
   const auto start_in = [](const Chunk& chunk, std::int64_t used) {
-    const auto address = reinterpret_cast<std::uintptr_t>(chunk.memory.get()) +
-                         static_cast<std::uintptr_t>(used);
+    const auto address =
+        reinterpret_cast<std::uintptr_t>(chunk.memory.get()) + static_cast<std::uintptr_t>(used);
     return static_cast<std::int64_t>(used) +
            static_cast<std::int64_t>((kAlignment - address % kAlignment) % kAlignment);
   };
@@ -126,8 +127,8 @@ OutputBuffer BufferArena::take(std::int64_t bytes, std::byte poison, bool fill) 
 }
 
 bool all_equal(std::span<const std::byte> bytes, std::byte value) {
-  return bytes.empty() || (bytes[0] == value &&
-                           std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);
+  return bytes.empty() ||
+         (bytes[0] == value && std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);
 }
 
 std::size_t first_other(std::span<const std::byte> bytes, std::byte value) {
@@ -164,8 +165,7 @@ std::uint64_t digest(const OutputBuffer& buffer) {
   buffer.touched_parts([&](std::int64_t offset, std::span<const std::byte> part) {
     while (!part.empty()) {
       const std::int64_t to_boundary = page_bytes() - (offset + kGuardBytes) % page_bytes();
-      const auto piece =
-          part.first(std::min(part.size(), static_cast<std::size_t>(to_boundary)));
+      const auto piece = part.first(std::min(part.size(), static_cast<std::size_t>(to_boundary)));
       if (!all_equal(piece, std::byte{0}))
         result ^= digest(piece, static_cast<std::uint64_t>(offset) + 1);
       offset += static_cast<std::int64_t>(piece.size());

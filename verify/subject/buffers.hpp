@@ -31,7 +31,8 @@ struct OutputBuffer {
     return {data + size, static_cast<std::size_t>(kGuardBytes)};
   }
   // Calls `use` with (offset, part) for all bytes that may differ from poison, ascending.
-  void touched_parts(const std::function<void(std::int64_t, std::span<const std::byte>)>& use) const;
+  void touched_parts(
+      const std::function<void(std::int64_t, std::span<const std::byte>)>& use) const;
 };
 
 // Hands out buffers and takes them all back at once; memory is reused between the two.
@@ -59,8 +60,8 @@ class BufferArena {
   std::byte* carve(std::int64_t bytes);
 
   std::vector<Chunk> chunks_;
-  std::size_t chunk_ = 0;   // the one that is carved from
-  std::int64_t used_ = 0;   // of it
+  std::size_t chunk_ = 0;  // the one that is carved from
+  std::int64_t used_ = 0;  // of it
   std::vector<Mapping> mappings_;
 };
 

@@ -1,3 +1,4 @@
+// Counting what the plan of a round asks for.
 #include "verify/subject/coverage.hpp"
 
 #include "verify/checks/checks.hpp"
@@ -28,6 +29,7 @@ constexpr CoverageField kFields[] = {
     {"mask_changes", &Coverage::mask_changes},
     {"dispatch_bytes", &Coverage::dispatch_bytes},
     {"combine_elements", &Coverage::combine_elements},
+    {"nan_elements", &Coverage::nan_elements},
 };
 
 void add_token(const RoundView& view, RankId src, TokenId token, Coverage& coverage) {
@@ -40,9 +42,12 @@ void add_token(const RoundView& view, RankId src, TokenId token, Coverage& cover
       continue;
     }
     const auto place = view.placement->place_of_wire(ids[static_cast<std::size_t>(k.value())]);
-    if (!place) ++coverage.invalid_picks;
-    else if (!view.is_alive(*view.placement->rank_of(*place))) ++coverage.masked_picks;
-    else ++coverage.duplicate_picks;
+    if (!place)
+      ++coverage.invalid_picks;
+    else if (!view.is_alive(*view.placement->rank_of(*place)))
+      ++coverage.masked_picks;
+    else
+      ++coverage.duplicate_picks;
   }
   coverage.picks += view.routing->top_k();
   coverage.rows += terms;
@@ -62,6 +67,15 @@ void add_destination(const RoundView& view, RankId dst, Coverage& coverage) {
   ++coverage.ranks;
   coverage.empty_ranks += rows == 0 ? 1 : 0;
   coverage.padding_rows += std::int64_t{view.ep_size()} * view.max_tokens() - rows;
+}
+
+std::int64_t count_nan(const RoundView& view, RankId src) {
+  const ElementFormat format = format_of(view.combine->out_dtype());
+  const OutputBuffer& out = view.out[static_cast<std::size_t>(src.value())];
+  std::int64_t count = 0;
+  for (std::int64_t i = 0; i < out.size / format_bytes(format); ++i)
+    count += is_nan(format, load_element(format, out.data, i)) ? 1 : 0;
+  return count;
 }
 
 bool same_payloads(const RoundView& a, const RoundView& b) {
@@ -92,6 +106,7 @@ void add_coverage(const RoundView& view, Coverage& coverage) {
     coverage.tokens += tokens;
     coverage.zero_token_ranks += tokens == 0 ? 1 : 0;
     coverage.combine_elements += std::int64_t{tokens} * view.setup->hidden_size;
+    if (view.setup->nan_and_inf) coverage.nan_elements += count_nan(view, rank);
     for (TokenId token{0}; token.value() < tokens; token = token.next())
       add_token(view, rank, token, coverage);
     add_destination(view, rank, coverage);

@@ -1,3 +1,5 @@
+// One host thread per rank: copies in, launches, waits with a bound, copies out. Decides nothing
+// about a round's parameters; those are one_sided_plan.cpp's.
 #include "verify/subject/cuda_subject.hpp"
 
 #include <cuda_runtime_api.h>
@@ -38,14 +40,17 @@ Expected<CudaOptions> parse_options(std::string_view text) {
   for (const auto& [key, value] : fields) {
     if (key == "ranks") {
       if (value != "auto" && value != "devices" && value != "emulated")
-        return bad_input(fmt::format("option ranks is \"{}\"; allowed are auto, devices and "
-                                     "emulated", value));
+        return bad_input(
+            fmt::format("option ranks is \"{}\"; allowed are auto, devices and "
+                        "emulated",
+                        value));
       options.ranks = value;
     } else {
       ASSAY_TRY(const std::uint32_t number,
                 parse_integer<std::uint32_t>(key, value, key == "delay_us" ? 0 : 1, 3'600'000));
-      (key == "threads" ? options.threads
-                        : key == "timeout_ms" ? options.timeout_ms : options.delay_us) = number;
+      (key == "threads"      ? options.threads
+       : key == "timeout_ms" ? options.timeout_ms
+                             : options.delay_us) = number;
     }
   }
   return options;
@@ -90,8 +95,8 @@ class CudaRank {
     return Done{};
   }
 
-  // Everything of one round on this rank's stream, with the host waiting in between for the experts.
-  // Other ranks' threads do the same at their own pace.
+  // Everything of one round on this rank's stream, with the host waiting in between for the
+  // experts. Other ranks' threads do the same at their own pace.
   Status round(const assay_round& round, const RoundPlan& plan, std::int32_t index,
                const cuda::OneSidedKernels& kernels, assay_experts experts, void* context,
                const std::function<void()>& pause) {
@@ -114,9 +119,11 @@ class CudaRank {
     }
     const auto combine = combine_params(plan_, plan, round, place_.rank, memory_);
     ASSAY_CHECK(kernels.combine(combine, launch_));
+    ASSAY_CHECK(finish("combine"));
     ASSAY_CHECK(copy_out(round.out[local()], memory_.out,
                          tokens_of(round, place_.rank) * plan_.out_row_bytes()));
-    return finish("combine");
+    ASSAY_CUDA(cudaStreamSynchronize(stream_), "copying combined rows");
+    return Done{};
   }
 
   RankId rank() const { return place_.rank; }
@@ -139,15 +146,17 @@ class CudaRank {
     return Done{};
   }
 
-  // Waits for the stream, then looks at the status word: waits in kernels are bounded, so this ends.
+  // Waits for the stream, then looks at the status word: waits in kernels are bounded, so this
+  // ends.
   Status finish(const char* phase) {
     ASSAY_CUDA(cudaStreamSynchronize(stream_),
                fmt::format("rank {} {}", place_.rank.value(), phase));
     std::byte status[one_sided::StatusWord::kBytes];
-    ASSAY_CUDA(cudaMemcpy(status, pointer(memory_.window.of(place_.rank)
-                                              .at(plan_.workspace.offsets().status)),
-                          sizeof status, cudaMemcpyDeviceToHost),
-               "reading the status word");
+    ASSAY_CUDA(
+        cudaMemcpy(status,
+                   pointer(memory_.window.of(place_.rank).at(plan_.workspace.offsets().status)),
+                   sizeof status, cudaMemcpyDeviceToHost),
+        "reading the status word");
     return status_of(place_.rank, status);
   }
 
@@ -165,6 +174,9 @@ class CudaRank {
   // Copies every row of the receive buffers and poisons them behind itself: no peer may write here
   // before this rank's combine has signalled. Rows that are still poison were not written.
   Status read_received(const assay_round& round, const RoundPlan& plan) {
+    // A copy to pageable memory holds the context while it waits for the kernel before it; a rank
+    // that shares the device could then not launch the kernel that this one waits for.
+    ASSAY_CHECK(finish("dispatch"));
     const Address own = memory_.window.of(place_.rank);
     const auto at = plan_.workspace.offsets();
     const std::uint64_t ep = static_cast<std::uint64_t>(plan_.config.ep_size);
@@ -178,18 +190,15 @@ class CudaRank {
       const std::uint64_t row_bytes = round.payloads[i].bytes_per_token;
       landing_.resize(rows * row_bytes);
       ASSAY_CHECK(copy_out(landing_.data(), own.at(plan.payload_at[i]), landing_.size()));
-      ASSAY_CUDA(cudaMemsetAsync(pointer(own.at(plan.payload_at[i])), kPoison, landing_.size(),
-                                 stream_),
-                 "poisoning the receive buffer");
-      ASSAY_CHECK(finish("dispatch"));
+      ASSAY_CUDA(
+          cudaMemsetAsync(pointer(own.at(plan.payload_at[i])), kPoison, landing_.size(), stream_),
+          "poisoning the receive buffer");
+      ASSAY_CUDA(cudaStreamSynchronize(stream_), "copying received rows");
       auto* to = static_cast<std::byte*>(round.recv[i][local()]);
       for (std::uint64_t row = 0; row < rows; ++row)
         if (!is_poison(landing_.data() + row * row_bytes, row_bytes))
           std::memcpy(to + row * row_bytes, landing_.data() + row * row_bytes, row_bytes);
     }
-    for (std::uint64_t source = 0; source < ep; ++source)
-      if (!plan.group.alive.has(static_cast<std::uint32_t>(source)))
-        round.recv_counters[local()][source] = 0;
     return Done{};
   }
 
@@ -221,21 +230,23 @@ class CudaGroup {
     if (config.first_rank != 0 || config.num_local_ranks != config.ep_size)
       return unsupported("the CUDA subject holds all ranks of a group in one process");
     ASSAY_TRY(GroupPlan plan, plan_group(config));
-    ASSAY_TRY(const cuda::OneSidedKernels kernels,
-              cuda::OneSidedKernels::find(config.top_k, plan.sum, plan.rows, plan.pulled, plan.out));
-    const bool emulate = options.ranks == "emulated" ||
+    ASSAY_TRY(
+        const cuda::OneSidedKernels kernels,
+        cuda::OneSidedKernels::find(config.top_k, plan.sum, plan.rows, plan.pulled, plan.out));
+    // NCCL makes no symmetric window for a group of one.
+    const bool emulate = options.ranks == "emulated" || config.ep_size == 1 ||
                          (options.ranks == "auto" && cuda::device_count() < config.ep_size);
     if (emulate && config.max_tokens_per_rank * config.ep_size > kEmulatedBlocks)
-      return unsupported(fmt::format("{} ranks of {} tokens on one device: groups that wait for each "
-                                     "other must fit it together, at most {}",
-                                     config.ep_size, config.max_tokens_per_rank, kEmulatedBlocks));
+      return unsupported(
+          fmt::format("{} ranks of {} tokens on one device: groups that wait for each "
+                      "other must fit it together, at most {}",
+                      config.ep_size, config.max_tokens_per_rank, kEmulatedBlocks));
     std::vector<int> devices;
     for (int device = 0; device < config.ep_size; ++device) devices.push_back(device);
-    ASSAY_TRY(cuda::Communicator communicator,
-              emulate ? cuda::Communicator::emulated(config.ep_size, 0)
-                      : cuda::Communicator::one_process(devices));
-    ASSAY_TRY(cuda::SymmetricMemory memory,
-              communicator.allocate(plan.workspace.window_bytes()));
+    ASSAY_TRY(cuda::Communicator communicator, emulate
+                                                   ? cuda::Communicator::emulated(config.ep_size, 0)
+                                                   : cuda::Communicator::one_process(devices));
+    ASSAY_TRY(cuda::SymmetricMemory memory, communicator.allocate(plan.workspace.window_bytes()));
     std::unique_ptr<CudaGroup> group(new CudaGroup(std::move(plan), options, kernels,
                                                    std::move(communicator), std::move(memory)));
     for (auto& rank : group->ranks_) ASSAY_CHECK(rank->prepare(options, group->kernels_));
@@ -255,8 +266,8 @@ class CudaGroup {
         std::uint64_t state = plan_.config.seed + r * 0x9E3779B97F4A7C15u;
         const auto pause = [&] {
           if (options_.delay_us != 0)
-            std::this_thread::sleep_for(std::chrono::microseconds(
-                machine::splitmix64(state) % (options_.delay_us + 1)));
+            std::this_thread::sleep_for(
+                std::chrono::microseconds(machine::splitmix64(state) % (options_.delay_us + 1)));
         };
         for (std::size_t i = 0; i < rounds.size() && !errors[r]; ++i) {
           if (!plans[i].group.alive.has(static_cast<std::uint32_t>(ranks_[r]->rank().value())))
@@ -285,8 +296,8 @@ class CudaGroup {
         communicator_(std::move(communicator)),
         memory_(std::move(memory)) {
     for (std::size_t i = 0; i < communicator_.local_ranks().size(); ++i)
-      ranks_.push_back(std::make_unique<CudaRank>(plan_, communicator_.local_ranks()[i],
-                                                  memory_.windows()[i]));
+      ranks_.push_back(
+          std::make_unique<CudaRank>(plan_, communicator_.local_ranks()[i], memory_.windows()[i]));
   }
 
   GroupPlan plan_;
@@ -324,8 +335,8 @@ void destroy(void* group) { delete static_cast<CudaGroup*>(group); }
 }  // namespace
 
 const assay_subject& cuda_subject() {
-  static const assay_subject subject{ASSAY_SUBJECT_ABI_VERSION, sizeof(assay_subject), "cuda",
-                                     &create, &run, &destroy};
+  static const assay_subject subject{
+      ASSAY_SUBJECT_ABI_VERSION, sizeof(assay_subject), "cuda", &create, &run, &destroy};
   return subject;
 }
 

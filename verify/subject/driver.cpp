@@ -1,3 +1,4 @@
+// The order of a run: prepare, call the subject, stand in for experts, examine, check.
 #include "verify/subject/driver.hpp"
 
 #include <fmt/format.h>
@@ -10,7 +11,7 @@
 #include "model/moe/moe.hpp"
 #include "model/numerics/numerics.hpp"
 #include "verify/checks/checks.hpp"
-#include "verify/checks/input_digest.hpp"
+#include "verify/subject/abi_round.hpp"
 #include "verify/subject/buffers.hpp"
 #include "verify/subject/coverage.hpp"
 
@@ -26,36 +27,11 @@ double seconds_since(Clock::time_point start) {
 
 std::size_t index(RankId rank) { return static_cast<std::size_t>(rank.value()); }
 
-int32_t abi_dtype(moe::Dtype dtype) {
-  switch (dtype) {
-    case moe::Dtype::kBf16: return ASSAY_DTYPE_BF16;
-    case moe::Dtype::kF16: return ASSAY_DTYPE_F16;
-    case moe::Dtype::kF32: return ASSAY_DTYPE_F32;
-    case moe::Dtype::kE4m3: break;  // check_setup refuses it
-  }
-  CONTRACT(false, static_cast<int>(dtype));
-}
-
 // Another byte every round, so that poison of one round never passes for that of another; never the
 // guards' byte, and never 0, 0xFF or an expert id's most common bytes.
 std::byte poison_of_round(std::int64_t number) {
   return static_cast<std::byte>(0xA1 + 2 * (number % 23));
 }
-
-// The arrays of pointers that the C interface wants, for one round.
-struct AbiRound {
-  assay_round round{};
-  std::vector<assay_payload> payloads;
-  std::vector<std::int32_t> num_tokens;
-  std::vector<const std::int32_t*> topk_ids;
-  std::vector<std::vector<const void*>> rows;  // [payload][rank]
-  std::vector<const void* const*> rows_of;
-  std::vector<std::vector<void*>> recv;
-  std::vector<void* const*> recv_of;
-  std::vector<std::int32_t*> recv_counters, target_rank, target_slot;
-  std::vector<const void*> expert_out;
-  std::vector<void*> out;
-};
 
 // The rounds of one run with everything that hangs on them. Two take turns, so that the last round
 // of a run is still there when the next one is checked.
@@ -82,10 +58,14 @@ void fill_with_nan(const OutputBuffer& buffer, moe::Dtype dtype) {
       std::memcpy(buffer.data + at, &nan.bits, sizeof nan.bits);
   };
   switch (dtype) {
-    case moe::Dtype::kBf16: return fill(numerics::canonical_nan<Bf16>());
-    case moe::Dtype::kF16: return fill(numerics::canonical_nan<F16>());
-    case moe::Dtype::kF32: return fill(numerics::canonical_nan<F32>());
-    case moe::Dtype::kE4m3: break;  // check_setup refuses it
+    case moe::Dtype::kBf16:
+      return fill(numerics::canonical_nan<Bf16>());
+    case moe::Dtype::kF16:
+      return fill(numerics::canonical_nan<F16>());
+    case moe::Dtype::kF32:
+      return fill(numerics::canonical_nan<F32>());
+    case moe::Dtype::kE4m3:
+      break;  // check_setup refuses it
   }
 }
 
@@ -118,9 +98,9 @@ struct Driver::Impl {
   Expected<Outcome> run(std::span<const Round> rounds);
   Group::Result create_group(std::span<const Round> rounds);
   Status prepare(std::span<const Round> rounds);
-  void prepare_buffers(RoundView& view, AbiRound& abi);
   void check(Group::Result result, Outcome& outcome);
   std::optional<Mismatch> find_lack_of_progress(const Group::Result& result) const;
+  bool was_received(const RoundView& view) const;
   void call_experts(std::int32_t round, std::int32_t local_rank);
 };
 
@@ -129,13 +109,11 @@ Expected<Driver> Driver::make(const Subject& subject, const GroupSetup& setup,
   ASSAY_CHECK(check_setup(setup));
   GroupSetup own = setup;
   if (own.profile == nullptr) own.profile = &moe::default_combine_profile();
-  ASSAY_TRY(moe::Placement placement,
-            moe::Placement::contiguous(own.ep_size, own.num_experts));
-  ASSAY_TRY(moe::Combine combine,
-            moe::Combine::make(own.profile->arithmetic, {.top_k = own.top_k,
-                                                         .dtype = own.combine_dtype,
-                                                         .low_precision =
-                                                             own.low_precision_combine}));
+  ASSAY_TRY(moe::Placement placement, moe::Placement::contiguous(own.ep_size, own.num_experts));
+  ASSAY_TRY(moe::Combine combine, moe::Combine::make(own.profile->arithmetic,
+                                                     {.top_k = own.top_k,
+                                                      .dtype = own.combine_dtype,
+                                                      .low_precision = own.low_precision_combine}));
   return Driver(std::make_unique<Impl>(subject, std::move(own), std::move(options),
                                        std::move(placement), std::move(combine)));
 }
@@ -153,7 +131,12 @@ Expected<Outcome> Driver::Impl::run(std::span<const Round> rounds) {
   const auto start = Clock::now();
   Outcome outcome;
   if (rounds.empty()) return outcome;
-  for (const Round& round : rounds) ASSAY_CHECK(check_round(setup, round));
+  for (const Round& round : rounds) {
+    ASSAY_CHECK(check_round(setup, round));
+    if (!(round.alive == rounds.front().alive))  // (SPEC KER-2.6)
+      return bad_input("the rounds of one run have different rank masks; ranks come and go between "
+                       "runs only");
+  }
   if (!created) {
     const Group::Result result = create_group(rounds);
     if (result.state == Group::State::kUnsupported) {
@@ -163,8 +146,7 @@ Expected<Outcome> Driver::Impl::run(std::span<const Round> rounds) {
     }
     if (result.state == Group::State::kFailed) {
       outcome.state = Outcome::State::kMismatch;
-      outcome.mismatches.push_back(
-          mismatch_of("progress", "create failed: " + result.message, {}));
+      outcome.mismatches.push_back(mismatch_of("progress", "create failed: " + result.message, {}));
       outcome.mismatching_rounds = 1;
       return outcome;
     }
@@ -178,41 +160,22 @@ Expected<Outcome> Driver::Impl::run(std::span<const Round> rounds) {
   const auto call = [](void* self, std::int32_t round, std::int32_t rank) {
     static_cast<Impl*>(self)->call_experts(round, rank);
   };
-  Group::Result result =
-      group.run(abi.data(), static_cast<std::int32_t>(abi.size()), call, this);
+  Group::Result result = group.run(abi.data(), static_cast<std::int32_t>(abi.size()), call, this);
   outcome.experts_seconds = static_cast<double>(experts_ns) * 1e-9;
   outcome.subject_seconds = seconds_since(before_run) - outcome.experts_seconds;
   check(std::move(result), outcome);
-  outcome.check_seconds =
-      seconds_since(start) - outcome.subject_seconds - outcome.experts_seconds;
+  outcome.check_seconds = seconds_since(start) - outcome.subject_seconds - outcome.experts_seconds;
   return outcome;
 }
 
 Group::Result Driver::Impl::create_group(std::span<const Round> rounds) {
   if (setup.max_payload_bytes_total == 0) {
     for (const Round& round : rounds) {
-      setup.max_payload_bytes_total =
-          std::max(setup.max_payload_bytes_total,
-                   static_cast<std::int32_t>(payload_bytes_total(round)));
+      setup.max_payload_bytes_total = std::max(
+          setup.max_payload_bytes_total, static_cast<std::int32_t>(payload_bytes_total(round)));
     }
   }
-  const std::string profile(setup.profile->name);
-  assay_group_config config{};
-  config.struct_size = sizeof config;
-  config.ep_size = setup.ep_size;
-  config.first_rank = 0;
-  config.num_local_ranks = setup.ep_size;
-  config.num_experts = setup.num_experts;
-  config.top_k = setup.top_k;
-  config.hidden_size = setup.hidden_size;
-  config.max_tokens_per_rank = setup.max_tokens_per_rank;
-  config.max_payload_bytes_total = setup.max_payload_bytes_total;
-  config.invalid_expert_id = setup.invalid_expert_id;
-  config.combine_dtype = abi_dtype(setup.combine_dtype);
-  config.low_precision_combine = setup.low_precision_combine ? 1 : 0;
-  config.profile = profile.c_str();
-  config.options = setup.options.c_str();
-  config.seed = setup.seed;
+  const assay_group_config config = abi_config(setup);
   return group.create(subject, config);
 }
 
@@ -236,73 +199,15 @@ Status Driver::Impl::prepare(std::span<const Round> rounds) {
     view.previous = r == 0 ? last : &now.views[r - 1];
     view.alive = rounds[r].alive;
     for (const RoundPayload& entry : rounds[r].payloads) view.payloads.push_back(entry.payload);
-    ASSAY_TRY(view.routing, moe::Routing::make(setup.top_k, rounds[r].max_tokens_per_rank,
-                                               rounds[r].topk_ids));
+    ASSAY_TRY(view.routing,
+              moe::Routing::make(setup.top_k, rounds[r].max_tokens_per_rank, rounds[r].topk_ids));
     ASSAY_TRY(view.legal,
               moe::plan_dispatch(placement, *view.routing, setup.slot_rule, view.alive));
-    prepare_buffers(view, now.abi[r]);
+    take_buffers(view, now.arena, poison_of_round(view.number));
+    point_at(view, now.abi[r]);
     now.weights.push_back(weights_payload(setup, view.payloads));
   }
   return Done{};
-}
-
-void Driver::Impl::prepare_buffers(RoundView& view, AbiRound& abi) {
-  BufferArena& arena = batch().arena;
-  const std::int32_t ep = setup.ep_size;
-  const std::byte poison = poison_of_round(view.number);
-  const std::size_t payloads = view.payloads.size();
-  view.recv.resize(payloads);
-  abi.rows.resize(payloads);
-  abi.recv.resize(payloads);
-  for (std::size_t p = 0; p < payloads; ++p) {
-    const moe::Payload& payload = view.payloads[p];
-    abi.payloads.push_back({payload.name.c_str(),
-                            static_cast<std::uint32_t>(payload.bytes_per_token),
-                            payload.holds_expert_ids ? 1 : 0});
-    for (RankId rank{0}; rank.value() < ep; rank = rank.next()) {
-      view.recv[p].push_back(arena.take(moe::recv_bytes(*view.legal, payload), poison));
-      abi.recv[p].push_back(view.recv[p].back().data);
-      abi.rows[p].push_back(view.source_rows(p, rank));
-    }
-    abi.rows_of.push_back(abi.rows[p].data());
-    abi.recv_of.push_back(abi.recv[p].data());
-  }
-  for (RankId rank{0}; rank.value() < ep; rank = rank.next()) {
-    const std::int64_t tokens = view.num_tokens(rank);
-    const std::int64_t picks = tokens * setup.top_k * 4;
-    view.recv_counters.push_back(arena.take(std::int64_t{ep} * 4, poison));
-    view.target_rank.push_back(arena.take(picks, poison));
-    view.target_slot.push_back(arena.take(picks, poison));
-    // The experts fill it as a whole.
-    view.expert_out.push_back(
-        arena.take(std::int64_t{ep} * view.max_tokens() * view.expert_row_bytes(), poison, false));
-    view.out.push_back(arena.take(tokens * view.out_row_bytes(), poison));
-    view.expert_calls.push_back(0);
-    view.expert_digest.push_back(0);
-    view.input_digest.push_back(input_digest(view, rank));
-    abi.num_tokens.push_back(static_cast<std::int32_t>(tokens));
-    abi.topk_ids.push_back(view.round->topk_ids[index(rank)].data());
-    abi.recv_counters.push_back(reinterpret_cast<std::int32_t*>(view.recv_counters.back().data));
-    abi.target_rank.push_back(reinterpret_cast<std::int32_t*>(view.target_rank.back().data));
-    abi.target_slot.push_back(reinterpret_cast<std::int32_t*>(view.target_slot.back().data));
-    abi.expert_out.push_back(view.expert_out.back().data);
-    abi.out.push_back(view.out.back().data);
-  }
-  assay_round& round = abi.round;
-  round.struct_size = sizeof round;
-  round.max_tokens_per_rank = view.max_tokens();
-  round.num_payloads = static_cast<std::int32_t>(payloads);
-  round.payloads = abi.payloads.data();
-  round.rank_mask = view.alive == moe::RankMask::all() ? nullptr : view.alive.words().data();
-  round.num_tokens = abi.num_tokens.data();
-  round.topk_ids = abi.topk_ids.data();
-  round.payload_rows = abi.rows_of.data();
-  round.recv = abi.recv_of.data();
-  round.recv_counters = abi.recv_counters.data();
-  round.target_rank = abi.target_rank.data();
-  round.target_slot = abi.target_slot.data();
-  round.expert_out = abi.expert_out.data();
-  round.out = abi.out.data();
 }
 
 void Driver::Impl::call_experts(std::int32_t round, std::int32_t local_rank) {
@@ -336,8 +241,7 @@ void Driver::Impl::call_experts(std::int32_t round, std::int32_t local_rank) {
   }
   ++view.expert_calls[index(rank)];
   view.expert_digest[index(rank)] = digest(out);
-  experts_ns +=
-      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
+  experts_ns += std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
 }
 
 std::optional<Mismatch> Driver::Impl::find_lack_of_progress(const Group::Result& result) const {
@@ -364,6 +268,13 @@ std::optional<Mismatch> Driver::Impl::find_lack_of_progress(const Group::Result&
   return std::nullopt;
 }
 
+// Whether every living rank had received its rows: experts are called for a rank when it has.
+bool Driver::Impl::was_received(const RoundView& view) const {
+  for (RankId rank{0}; rank.value() < setup.ep_size; rank = rank.next())
+    if (view.is_alive(rank) && view.expert_calls[index(rank)] == 0) return false;
+  return true;
+}
+
 void Driver::Impl::check(Group::Result result, Outcome& outcome) {
   if (result.state == Group::State::kUnsupported) {
     outcome.state = Outcome::State::kUnsupported;
@@ -372,14 +283,14 @@ void Driver::Impl::check(Group::Result result, Outcome& outcome) {
     return;
   }
   const auto progress = find_lack_of_progress(result);
-  if (progress) outcome.mismatches.push_back(*progress);
   for (RoundView& view : batch().views) {
     std::vector<Mismatch> found;
-    if (progress) {
-      // Outputs of a run that did not end say nothing; what lies outside of them still does.
+    if (progress && !was_received(view)) {
+      // Outputs that were not finished say nothing; what lies outside of them still does.
       check_memory_bounds(view, found);
     } else {
-      examine(view);
+      // A run that fails after dispatch often fails because of it: the cause is told first.
+      examine(view, !progress);
       for (const Check& one : checks())
         if (one.run != nullptr) one.run(view, found);
       add_coverage(view, outcome.coverage);
@@ -390,6 +301,7 @@ void Driver::Impl::check(Group::Result result, Outcome& outcome) {
         outcome.mismatches.push_back(std::move(mismatch));
     }
   }
+  if (progress) outcome.mismatches.push_back(*progress);
   if (!outcome.mismatches.empty()) outcome.state = Outcome::State::kMismatch;
   for (RoundView& view : batch().views) view.round = nullptr;
   last = progress ? nullptr : &batch().views.back();

@@ -2,9 +2,10 @@
 // between canaries), stands in for the experts, asks model/moe what was legal and hands both to the
 // checks. It decides SPEC VER-1; what is wrong is decided in checks/.
 //
-//   auto driver = Driver::make(subject, setup);          // Expected: a setup that is no legal group
-//   Outcome outcome = *driver->run(rounds);              // Expected: rounds that are no legal request
-//   if (outcome.state == Outcome::State::kMismatch) outcome.mismatches.front().sentence ...
+//   auto driver = Driver::make(subject, setup);          // Expected: a setup that is no legal
+//   group Outcome outcome = *driver->run(rounds);              // Expected: rounds that are no
+//   legal request if (outcome.state == Outcome::State::kMismatch)
+//   outcome.mismatches.front().sentence ...
 //
 // The subject's group lives as long as the driver: epochs and counters carry over from run to run.
 #pragma once
@@ -34,7 +35,8 @@ struct Outcome {
   std::int64_t mismatching_rounds = 0;
   std::string unsupported;  // the subject's reason
   Coverage coverage;
-  // Wall time: inside the subject without its calls of experts, in experts, in everything else here.
+  // Wall time: inside the subject without its calls of experts, in experts, in everything else
+  // here.
   double subject_seconds = 0;
   double experts_seconds = 0;
   double check_seconds = 0;
@@ -45,9 +47,9 @@ struct ExpertsCall {
   std::int32_t round;
   RankId rank;
   std::int32_t max_tokens_per_rank;
-  std::span<const moe::ReceivedPayload> payloads;    // in wire order, as the subject wrote them
-  std::span<const std::int32_t> recv_counters;       // clamped to 0..max
-  std::span<std::byte> expert_out;                   // [ep, max, h]; arrives all NaN
+  std::span<const moe::ReceivedPayload> payloads;  // in wire order, as the subject wrote them
+  std::span<const std::int32_t> recv_counters;     // clamped to 0..max
+  std::span<std::byte> expert_out;                 // [ep, max, h]; arrives all NaN
 };
 // May be called from different threads at once.
 using Experts = std::function<void(const ExpertsCall&)>;
@@ -65,8 +67,8 @@ class Driver {
   Driver& operator=(Driver&&) noexcept;
   ~Driver();
 
-  // One call of the subject's run. After kMismatch the group may be in any state: a caller that wants
-  // to go on should make a new driver when the check was "progress".
+  // One call of the subject's run. After kMismatch the group may be in any state: a caller that
+  // wants to go on should make a new driver when the check was "progress".
   Expected<Outcome> run(std::span<const Round> rounds);
   Expected<Outcome> run(const Round& round) { return run(std::span(&round, 1)); }
 

@@ -21,8 +21,7 @@ Expected<Subject> load_mutant(std::string_view name) {
     if (name == mutant.name) return Subject::wrap(mutant.subject, "sim", mutant.name);
     names.emplace_back(mutant.name);
   }
-  return bad_input(
-      fmt::format("mutant is {}; allowed are {}", in_quotes(name), joined(names)));
+  return bad_input(fmt::format("mutant is {}; allowed are {}", in_quotes(name), joined(names)));
 }
 
 }  // namespace
@@ -41,8 +40,9 @@ Expected<Subject> load_subject(std::string_view spec, std::string_view mutant) {
 #ifdef ASSAY_WITH_CUDA
     return Subject::wrap(&cuda_subject(), "cuda");
 #else
-    return unsupported("subject \"cuda\" needs a build with nvcc and NCCL; this build has neither "
-                       "or lacks one; allowed are sim and plugin:FILE");
+    return unsupported(
+        "subject \"cuda\" needs a build with nvcc and NCCL; this build has neither "
+        "or lacks one; allowed are sim and plugin:FILE");
 #endif
   }
   return bad_input(

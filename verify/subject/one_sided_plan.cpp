@@ -1,3 +1,5 @@
+// Turns the C interface's configuration and rounds into kernel parameters, and refuses what kernels
+// do not check.
 #include "verify/subject/one_sided_plan.hpp"
 
 #include <fmt/format.h>
@@ -59,9 +61,7 @@ std::uint32_t widest_vector(std::initializer_list<std::uint64_t> numbers) {
 
 }  // namespace
 
-std::uint64_t GroupPlan::row_bytes() const {
-  return format_bytes(rows) * u64(config.hidden_size);
-}
+std::uint64_t GroupPlan::row_bytes() const { return format_bytes(rows) * u64(config.hidden_size); }
 std::uint64_t GroupPlan::out_row_bytes() const {
   return format_bytes(out) * u64(config.hidden_size);
 }
@@ -76,10 +76,8 @@ Expected<GroupPlan> plan_group(const assay_group_config& config) {
   const bool low_precision = config.low_precision_combine != 0;
   ASSAY_TRY(const Sum sum, sum_of(arithmetic, low_precision));
   const RowFormat rows = row_format(config.combine_dtype);
-  const bool staged =
-      low_precision && arithmetic.low_precision == A::LowPrecision::kSenderE4m3;
-  const bool bf16_out =
-      low_precision && arithmetic.low_precision_out == A::LowPrecisionOut::kBf16;
+  const bool staged = low_precision && arithmetic.low_precision == A::LowPrecision::kSenderE4m3;
+  const bool bf16_out = low_precision && arithmetic.low_precision_out == A::LowPrecisionOut::kBf16;
   one_sided::GroupCapacity capacity;
   capacity.ep_size = config.ep_size;
   capacity.top_k = config.top_k;
@@ -104,9 +102,10 @@ Expected<RoundPlan> plan_round(const GroupPlan& group, const assay_round& round)
     return bad_input(fmt::format("assay_round has {} bytes; at least {} are needed",
                                  round.struct_size, sizeof(assay_round)));
   if (round.max_tokens_per_rank < 1 || round.max_tokens_per_rank > config.max_tokens_per_rank)
-    return bad_input(fmt::format("max_tokens_per_rank of the round is {}; allowed are 1 to the "
-                                 "group's capacity {}",
-                                 round.max_tokens_per_rank, config.max_tokens_per_rank));
+    return bad_input(
+        fmt::format("max_tokens_per_rank of the round is {}; allowed are 1 to the "
+                    "group's capacity {}",
+                    round.max_tokens_per_rank, config.max_tokens_per_rank));
   if (round.num_payloads < 1 ||
       round.num_payloads > static_cast<std::int32_t>(one_sided::kMaxPayloads))
     return bad_input(fmt::format("the round has {} payloads; allowed are 1 to {}",
@@ -128,19 +127,20 @@ Expected<RoundPlan> plan_round(const GroupPlan& group, const assay_round& round)
   for (std::int32_t i = 0; i < round.num_payloads; ++i) {
     const assay_payload& payload = round.payloads[i];
     if (payload.bytes_per_token < 1)
-      return bad_input(fmt::format("payload {} has 0 bytes per token; at least 1 is needed",
-                                   payload.name));
+      return bad_input(
+          fmt::format("payload {} has 0 bytes per token; at least 1 is needed", payload.name));
     total += payload.bytes_per_token;
     shape.payload_bytes.push_back(payload.bytes_per_token);
     if (payload.holds_expert_ids != 0) plan.ids_payload = i;
     plan.payload_from_at.push_back(from);
-    from = round_up(from + std::uint64_t{payload.bytes_per_token} *
-                               u64(config.max_tokens_per_rank));
+    from =
+        round_up(from + std::uint64_t{payload.bytes_per_token} * u64(config.max_tokens_per_rank));
   }
   if (total > config.max_payload_bytes_total)
-    return bad_input(fmt::format("the round's payloads have {} bytes per token; the group's "
-                                 "capacity is {}",
-                                 total, config.max_payload_bytes_total));
+    return bad_input(
+        fmt::format("the round's payloads have {} bytes per token; the group's "
+                    "capacity is {}",
+                    total, config.max_payload_bytes_total));
   plan.payload_at = group.workspace.payload_offsets(shape);
   plan.group.at = group.workspace.offsets();
   plan.group.alive = shape.alive;
@@ -194,8 +194,8 @@ one_sided::SanitizeParams sanitize_params(const GroupPlan& group, const RoundPla
 
 one_sided::StageParams stage_params(const GroupPlan& group, const RoundPlan& plan,
                                     const RankMemory& memory) {
-  return {with_window(plan, memory), group.workspace.rows_offset(),
-          group.workspace.staged_offset(), static_cast<std::uint32_t>(group.config.hidden_size)};
+  return {with_window(plan, memory), group.workspace.rows_offset(), group.workspace.staged_offset(),
+          static_cast<std::uint32_t>(group.config.hidden_size)};
 }
 
 one_sided::CombineParams combine_params(const GroupPlan& group, const RoundPlan& plan,
@@ -206,7 +206,7 @@ one_sided::CombineParams combine_params(const GroupPlan& group, const RoundPlan&
   params.num_tokens = tokens_of(round, rank);
   params.hidden_size = static_cast<std::uint32_t>(group.config.hidden_size);
   params.rows_offset = group.pulled == RowFormat::kE4m3 ? group.workspace.staged_offset()
-                                                         : group.workspace.rows_offset();
+                                                        : group.workspace.rows_offset();
   params.out = memory.out;
   params.vector_bytes = widest_vector(
       {format_bytes(group.pulled) * u64(group.config.hidden_size), group.out_row_bytes(),

@@ -1,6 +1,6 @@
-// From the C interface's words to the kernels': which arithmetic a profile means, which requests are
-// refused, and the parameters of every kernel of a round. Shared by the simulated and the CUDA
-// subject, so that both launch the same thing. Decides SPEC VER-6; runs nothing.
+// From the C interface's words to the kernels': which arithmetic a profile means, which requests
+// are refused, and the parameters of every kernel of a round. Shared by the simulated and the CUDA
+// subject, so that both launch the same thing. Runs nothing.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ Expected<GroupPlan> plan_group(const assay_group_config& config);
 
 // Everything about a round that is equal on all ranks.
 struct RoundPlan {
-  one_sided::GroupParams group;  // without the window
+  one_sided::GroupParams group;                // without the window
   std::vector<std::uint64_t> payload_at;       // offset of each payload's rows in the window
   std::vector<std::uint64_t> payload_from_at;  // offset of each payload's rows in a rank's inputs
   std::int32_t ids_payload = -1;               // index of the payload that holds expert ids

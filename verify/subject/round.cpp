@@ -1,3 +1,4 @@
+// The sentences about requests that are not legal.
 #include "verify/subject/round.hpp"
 
 #include <fmt/format.h>
@@ -51,14 +52,14 @@ Status check_setup(const GroupSetup& setup) {
             moe::Placement::contiguous(setup.ep_size, setup.num_experts));
   ASSAY_CHECK(moe::check_invalid_id(placement, setup.invalid_expert_id));
   if (setup.top_k < 1 || setup.top_k > moe::kMaxTopK) {
-    return bad_input(
-        fmt::format("top_k is {}; allowed are 1 to {}", setup.top_k, moe::kMaxTopK));
+    return bad_input(fmt::format("top_k is {}; allowed are 1 to {}", setup.top_k, moe::kMaxTopK));
   }
   if (setup.hidden_size < 1)
     return bad_input(fmt::format("hidden is {}; it must be at least 1", setup.hidden_size));
   if (setup.combine_dtype == moe::Dtype::kE4m3) {
-    return bad_input("expert rows are e4m3; allowed are bf16, f16 and f32 (low precision combine "
-                     "makes e4m3 of them on the way)");
+    return bad_input(
+        "expert rows are e4m3; allowed are bf16, f16 and f32 (low precision combine "
+        "makes e4m3 of them on the way)");
   }
   if (setup.max_tokens_per_rank < 1) {
     return bad_input(

@@ -41,7 +41,8 @@ struct RoundPayload {
   std::vector<std::vector<std::byte>> rows;
 };
 
-// One round. Refill it in place from round to round and nothing is allocated after the first.
+// One round. Refill it in place from round to round and nothing is allocated after the first. Rows
+// should differ from round to round: with equal rows nobody can see that one is stale.
 struct Round {
   std::int32_t max_tokens_per_rank = 1;
   std::vector<std::vector<std::int32_t>> topk_ids;  // [src] -> [t, k], physical ids

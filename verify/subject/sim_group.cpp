@@ -1,3 +1,5 @@
+// A round in the simulated machine, rank by rank: which stream operations it is and how bytes get
+// in and out. Decides nothing about the kernels it enqueues.
 #include "verify/subject/sim_group.hpp"
 
 #include <fmt/format.h>
@@ -21,9 +23,10 @@ Expected<std::unique_ptr<SimGroup>> SimGroup::make(const SimKernels& kernels,
                                                    const assay_group_config& config,
                                                    const SimOptions& options) {
   if (config.first_rank != 0 || config.num_local_ranks != config.ep_size)
-    return unsupported(fmt::format("the simulated subject holds all {} ranks of a group in one "
-                                   "process; {} were asked for from rank {}",
-                                   config.ep_size, config.num_local_ranks, config.first_rank));
+    return unsupported(
+        fmt::format("the simulated subject holds all {} ranks of a group in one "
+                    "process; {} were asked for from rank {}",
+                    config.ep_size, config.num_local_ranks, config.first_rank));
   ASSAY_TRY(GroupPlan plan, plan_group(config));
   if (kernels.dispatch(config.top_k) == nullptr)
     return unsupported(fmt::format("this build has no dispatch kernel for top_k {}", config.top_k));
@@ -62,6 +65,8 @@ SimGroup::SimGroup(const SimKernels& kernels, GroupPlan plan, const SimOptions& 
       machine_.fill(window.of(rank).at(range.offset_bytes), range.bytes, std::byte{0});
     machine_.write(window.of(rank).at(workspace.offsets().phase),
                    bytes_of(&options.first_epoch, 1));
+    for (const auto& cell : workspace.flags_after(options.first_epoch))
+      machine_.write(window.of(rank).at(cell.offset_bytes), bytes_of(&cell.flag, 1));
   }
 }
 
@@ -88,8 +93,8 @@ Status SimGroup::run(std::span<const assay_round> rounds, assay_experts experts,
 // outputs. `round` and `plan` live until run ends.
 void SimGroup::enqueue_rank(const assay_round& round, const RoundPlan& plan, std::int32_t index,
                             RankId rank, assay_experts experts, void* context) {
-  using machine::Kernel;
   using machine::kDefaultStream;
+  using machine::Kernel;
   using machine::SimOps;
   const RankMemory& memory = memory_of(rank);
   const std::uint32_t num_tokens = tokens_of(round, rank);
@@ -116,9 +121,8 @@ void SimGroup::enqueue_rank(const assay_round& round, const RoundPlan& plan, std
           kernels_.combine(plan_.sum, plan_.pulled, plan_.out, plan_.config.top_k),
           combine_params(plan_, plan, round, rank, memory));
   machine_.enqueue_host(rank, kDefaultStream, "outputs", [this, &round, rank, num_tokens] {
-    note(machine_.read(memory_of(rank).out,
-                       {static_cast<std::byte*>(round.out[rank.value()]),
-                        num_tokens * plan_.out_row_bytes()}),
+    note(machine_.read(memory_of(rank).out, {static_cast<std::byte*>(round.out[rank.value()]),
+                                             num_tokens * plan_.out_row_bytes()}),
          "combine's output");
   });
 }
@@ -157,12 +161,7 @@ void SimGroup::read_received(const assay_round& round, const RoundPlan& plan, Ra
                        {reinterpret_cast<std::byte*>(to), count * sizeof(std::int32_t)}),
          what);
   };
-  for (std::uint64_t source = 0; source < ep; ++source)
-    if (plan.group.alive.has(static_cast<std::uint32_t>(source)))
-      read_words(at.recv_counters + source * 4, round.recv_counters[r] + source, 1,
-                 "recv_counters");
-    else
-      round.recv_counters[r][source] = 0;
+  read_words(at.recv_counters, round.recv_counters[r], ep, "recv_counters");
   read_words(at.target_rank, round.target_rank[r], picks, "target_rank");
   read_words(at.target_slot, round.target_slot[r], picks, "target_slot");
 

@@ -29,8 +29,8 @@ class SimGroup {
   static Expected<std::unique_ptr<SimGroup>> make(const SimKernels& kernels,
                                                   const assay_group_config& config,
                                                   const SimOptions& options);
-  // All rounds on all living ranks. An error says why the kernels did not get through: deadlock with
-  // who waits for what, a fault with its site, or a status word.
+  // All rounds on all living ranks. An error says why the kernels did not get through: deadlock
+  // with who waits for what, a fault with its site, or a status word.
   Status run(std::span<const assay_round> rounds, assay_experts experts, void* context);
 
  private:

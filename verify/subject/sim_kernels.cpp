@@ -1,3 +1,5 @@
+// The table of our own bodies, unchanged. The only file that instantiates the whole matrix on the
+// host.
 #include "verify/subject/sim_kernels.hpp"
 
 #include "verify/subject/sim_kernels_of.hpp"

@@ -1,6 +1,6 @@
-// The one-sided bodies instantiated for the simulated machine, as a table of functions. The table of
-// our own kernels is own_sim_kernels(); every mutant (verify/mutants) brings a table in which some
-// entries come from a changed copy of the bodies. Decides nothing about what a body does.
+// The one-sided bodies instantiated for the simulated machine, as a table of functions. The table
+// of our own kernels is own_sim_kernels(); every mutant (verify/mutants) brings a table in which
+// some entries come from a changed copy of the bodies. Decides nothing about what a body does.
 #pragma once
 
 #include "cuda/kernels/one_sided/params.hpp"

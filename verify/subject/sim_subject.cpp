@@ -1,3 +1,4 @@
+// Options and C functions of the simulated subject. Decides the spelling of its options.
 #include "verify/subject/sim_subject.hpp"
 
 #include <charconv>
@@ -29,8 +30,8 @@ Expected<std::uint64_t> parse_number(std::string_view key, std::string_view text
   std::uint64_t number = 0;
   const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (failure != std::errc() || end != text.data() + text.size())
-    return bad_input(fmt::format("option {} is {}; allowed are whole numbers", key,
-                                 in_quotes(text)));
+    return bad_input(
+        fmt::format("option {} is {}; allowed are whole numbers", key, in_quotes(text)));
   return number;
 }
 
@@ -47,8 +48,8 @@ Expected<SimOptions> parse_options(std::string_view text) {
         equals == std::string_view::npos ? std::string_view{} : item.substr(equals + 1);
     if (key == "timeouts") {
       if (value != "fire" && value != "deadlock")
-        return bad_input(fmt::format("option timeouts is {}; allowed are fire, deadlock",
-                                     in_quotes(value)));
+        return bad_input(
+            fmt::format("option timeouts is {}; allowed are fire, deadlock", in_quotes(value)));
       options.timeouts_fire = value == "fire";
       continue;
     }
@@ -69,9 +70,10 @@ Expected<SimOptions> parse_options(std::string_view text) {
       if (number < 1 || number > (1u << 30)) return refuse("1 to 1073741824");
       options.longest_run = static_cast<std::uint32_t>(number);
     } else {
-      return bad_input(fmt::format("option {} is unknown to the simulated subject; allowed are "
-                                   "group_size, resident_ctas, first_epoch, longest_run, timeouts",
-                                   in_quotes(key)));
+      return bad_input(
+          fmt::format("option {} is unknown to the simulated subject; allowed are "
+                      "group_size, resident_ctas, first_epoch, longest_run, timeouts",
+                      in_quotes(key)));
     }
   }
   return options;
@@ -80,8 +82,8 @@ Expected<SimOptions> parse_options(std::string_view text) {
 }  // namespace
 
 const assay_subject& simulated_subject() {
-  static const assay_subject subject{ASSAY_SUBJECT_ABI_VERSION, sizeof(assay_subject), "sim",
-                                     &create_own, &sim_run, &sim_destroy};
+  static const assay_subject subject{
+      ASSAY_SUBJECT_ABI_VERSION, sizeof(assay_subject), "sim", &create_own, &sim_run, &sim_destroy};
   return subject;
 }
 

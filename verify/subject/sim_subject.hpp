@@ -1,5 +1,5 @@
-// The simulated subject: our kernels' bodies run by the simulated machine, behind the same C interface
-// as every other subject. Decides how a round becomes stream operations (SPEC VER-5); what a body does
+// The simulated subject: our kernels' bodies run by the simulated machine, behind the same C
+// interface as every other subject. Decides how a round becomes stream operations; what a body does
 // is cuda/kernels, what the machine does is model/machine.
 #pragma once
 
@@ -11,8 +11,8 @@ namespace assay::verify {
 // Our own kernels.
 const assay_subject& simulated_subject();
 
-// The functions of a subject that runs `kernels`; the subject of a mutant forwards to these. Options,
-// all optional, as "key=value key=value":
+// The functions of a subject that runs `kernels`; the subject of a mutant forwards to these.
+// Options, all optional, as "key=value key=value":
 //   group_size     threads of a group (default 4)
 //   resident_ctas  groups of a rank in flight at once (default: all)
 //   first_epoch    value of the phase word at the start, even (default 0); to test its wrapping

@@ -1,3 +1,4 @@
+// Loading, and translating return values into states with a message.
 #include "verify/subject/subject.hpp"
 
 #include <dlfcn.h>
@@ -25,7 +26,8 @@ std::string text_of(const assay_message& message) {
 
 Group::Result result_of(int code, const assay_message& message, std::string_view function) {
   switch (code) {
-    case ASSAY_OK: return {};
+    case ASSAY_OK:
+      return {};
     case ASSAY_UNSUPPORTED: {
       std::string text = text_of(message);
       if (text.empty()) text = "the subject gave no reason";
@@ -45,18 +47,16 @@ Group::Result result_of(int code, const assay_message& message, std::string_view
 
 }  // namespace
 
-Expected<Subject> Subject::wrap(const assay_subject* table, std::string spec,
-                                std::string mutant) {
+Expected<Subject> Subject::wrap(const assay_subject* table, std::string spec, std::string mutant) {
   if (table == nullptr) return bad_input(fmt::format("subject {} has no table", in_quotes(spec)));
   if (table->abi_version != ASSAY_SUBJECT_ABI_VERSION) {
     return bad_input(fmt::format("subject {} has ABI version {}; this build speaks version {}",
                                  in_quotes(spec), table->abi_version, ASSAY_SUBJECT_ABI_VERSION));
   }
   if (table->struct_size < sizeof(assay_subject)) {
-    return bad_input(
-        fmt::format("subject {} has a table of {} bytes; version {} needs at least {}",
-                    in_quotes(spec), table->struct_size, ASSAY_SUBJECT_ABI_VERSION,
-                    sizeof(assay_subject)));
+    return bad_input(fmt::format("subject {} has a table of {} bytes; version {} needs at least {}",
+                                 in_quotes(spec), table->struct_size, ASSAY_SUBJECT_ABI_VERSION,
+                                 sizeof(assay_subject)));
   }
   const std::pair<const char*, bool> members[] = {{"name", table->name != nullptr},
                                                   {"create", table->create != nullptr},
@@ -114,8 +114,8 @@ Group::Result Group::create(const Subject& subject, const assay_group_config& co
   destroy();
   assay_message message{};
   void* group = nullptr;
-  const Result result = result_of(subject.table().create(&config, &group, &message), message,
-                                  "create");
+  const Result result =
+      result_of(subject.table().create(&config, &group, &message), message, "create");
   if (result.state != State::kOk) return result;
   if (group == nullptr) return {State::kFailed, "create returned ok and no group"};
   subject_ = subject;
@@ -123,13 +123,12 @@ Group::Result Group::create(const Subject& subject, const assay_group_config& co
   return result;
 }
 
-Group::Result Group::run(const assay_round* rounds, std::int32_t num_rounds,
-                         assay_experts experts, void* context) {
+Group::Result Group::run(const assay_round* rounds, std::int32_t num_rounds, assay_experts experts,
+                         void* context) {
   CONTRACT(group_ != nullptr);
   assay_message message{};
-  return result_of(
-      subject_->table().run(group_, rounds, num_rounds, experts, context, &message), message,
-      "run");
+  return result_of(subject_->table().run(group_, rounds, num_rounds, experts, context, &message),
+                   message, "run");
 }
 
 }  // namespace assay::verify

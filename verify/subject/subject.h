@@ -1,7 +1,7 @@
-/* What can be tested: the interface of a one-sided MoE subject, as C. Simulated kernels, CUDA kernels
- * and a plugin in a shared library all implement exactly this. A plugin exports one function,
- *     const assay_subject* assay_subject_v1(void);
- * and is used with --subject plugin:FILE. See verify/subject/example_plugin.cpp for a whole one.
+/* What can be tested: the interface of a one-sided MoE subject, as C. Simulated kernels, CUDA
+ * kernels and a plugin in a shared library all implement exactly this. A plugin exports one
+ * function, const assay_subject* assay_subject_v1(void); and is used with --subject plugin:FILE.
+ * See verify/subject/example_plugin.cpp for a whole one.
  *
  * This header decides who owns which buffer and when; what the bytes must be is model/SPEC.md (MOE)
  * and verify/CONTRACT.md. All pointers are host pointers: a GPU subject copies. Axis names:
@@ -18,16 +18,16 @@
 extern "C" {
 #endif
 
-/* A struct that grows gets new members at its end only. Every struct starts with its size in bytes as
- * the caller compiled it; a subject ignores what lies beyond the size it knows and refuses a smaller
- * one. A change that is not an append raises the version. */
+/* A struct that grows gets new members at its end only. Every struct starts with its size in bytes
+ * as the caller compiled it; a subject ignores what lies beyond the size it knows and refuses a
+ * smaller one. A change that is not an append raises the version. */
 #define ASSAY_SUBJECT_ABI_VERSION 1u
 
 /* Return values of the functions below. After anything but OK the message says why. */
 enum {
   ASSAY_OK = 0,
-  ASSAY_FAILED = 1,      /* the subject did not do its work: deadlock, time-out, fault, wrong call */
-  ASSAY_UNSUPPORTED = 2  /* a legal request this subject does not serve; the case is skipped */
+  ASSAY_FAILED = 1,     /* the subject did not do its work: deadlock, time-out, fault, wrong call */
+  ASSAY_UNSUPPORTED = 2 /* a legal request this subject does not serve; the case is skipped */
 };
 
 enum { ASSAY_DTYPE_BF16 = 0, ASSAY_DTYPE_F16 = 1, ASSAY_DTYPE_F32 = 2 };
@@ -38,49 +38,53 @@ typedef struct assay_message {
 
 /* One payload of dispatch: opaque rows. */
 typedef struct assay_payload {
-  const char* name;           /* "hidden", "scales", "topk_ids", "topk_weights", ... */
-  uint32_t bytes_per_token;   /* any value >= 1; rows are packed, no padding between tokens */
-  int32_t holds_expert_ids;   /* 1: rows are int32 [k]; padding rows must get invalid_expert_id */
+  const char* name;         /* "hidden", "scales", "topk_ids", "topk_weights", ... */
+  uint32_t bytes_per_token; /* any value >= 1; rows are packed, no padding between tokens */
+  int32_t holds_expert_ids; /* 1: rows are int32 [k]; padding rows must get invalid_expert_id */
 } assay_payload;
 
 typedef struct assay_group_config {
   size_t struct_size;
   int32_t ep_size;
-  int32_t first_rank, num_local_ranks; /* the ranks of this process; arrays are indexed by local rank */
+  int32_t first_rank,
+      num_local_ranks; /* the ranks of this process; arrays are indexed by local rank */
   int32_t num_experts, top_k, hidden_size;
-  int32_t max_tokens_per_rank;      /* capacity: no round has a larger max */
-  int32_t max_payload_bytes_total;  /* capacity: sum over payloads of bytes_per_token */
-  int32_t invalid_expert_id;        /* wire value that marks a pick as absent, and fills padding ids */
-  int32_t combine_dtype;            /* ASSAY_DTYPE_*: of expert_out and out */
-  int32_t low_precision_combine;    /* 1: rows cross the wire as e4m3, out is BF16 */
-  const char* profile;              /* combine arithmetic, e.g. "flashinfer-oneside@0.6.16" */
-  const char* options;              /* subject-specific "key=value key=value", may be empty */
-  uint64_t seed;                    /* schedule seed of a simulated subject */
+  int32_t max_tokens_per_rank;     /* capacity: no round has a larger max */
+  int32_t max_payload_bytes_total; /* capacity: sum over payloads of bytes_per_token */
+  int32_t invalid_expert_id;     /* wire value that marks a pick as absent, and fills padding ids */
+  int32_t combine_dtype;         /* ASSAY_DTYPE_*: of expert_out and out */
+  int32_t low_precision_combine; /* 1: rows cross the wire as e4m3, out is BF16 */
+  const char* profile;           /* combine arithmetic, e.g. "flashinfer-oneside@0.6.16" */
+  const char* options;           /* subject-specific "key=value key=value", may be empty */
+  uint64_t seed;                 /* schedule seed of a simulated subject */
 } assay_group_config;
 
-/* One round: dispatch, experts, combine. The caller owns every buffer and keeps it until run returns.
- * Outputs arrive filled with poison: what a subject must not write must still be poison after. */
+/* One round: dispatch, experts, combine. The caller owns every buffer and keeps it until run
+ * returns. Outputs arrive filled with poison: what a subject must not write must still be poison
+ * after. */
 typedef struct assay_round {
   size_t struct_size;
-  int32_t max_tokens_per_rank;          /* equal on all ranks; may change from round to round */
+  int32_t max_tokens_per_rank; /* equal on all ranks; may change from round to round */
   int32_t num_payloads;
-  const assay_payload* payloads;        /* [num_payloads] */
-  const uint64_t* rank_mask;            /* bit r of word r/64: rank r is alive; NULL: all are */
-  const int32_t* num_tokens;            /* [local rank], 0 allowed, <= max */
-  const int32_t* const* topk_ids;       /* [local rank] -> int32 [t, k] physical expert ids */
+  const assay_payload* payloads;  /* [num_payloads] */
+  const uint64_t* rank_mask;      /* bit r of word r/64: rank r is alive; NULL: all are; equal in
+                                   * all rounds of one run: nobody waits for a rank that has left,
+                                   * so it must have finished its last round before */
+  const int32_t* num_tokens;      /* [local rank], 0 allowed, <= max */
+  const int32_t* const* topk_ids; /* [local rank] -> int32 [t, k] physical expert ids */
   const void* const* const* payload_rows; /* [payload][local rank] -> [t, bytes_per_token] */
 
   /* Written by the subject before it calls experts for a rank. */
-  void* const* const* recv;             /* [payload][local rank] -> [ep, max, bytes_per_token] */
-  int32_t* const* recv_counters;        /* [local rank] -> [ep]: rows that came from each source */
-  int32_t* const* target_rank;          /* [local rank] -> [t, k], -1 where nothing was sent */
-  int32_t* const* target_slot;          /* [local rank] -> [t, k], -1 where nothing was sent */
+  void* const* const* recv;      /* [payload][local rank] -> [ep, max, bytes_per_token] */
+  int32_t* const* recv_counters; /* [local rank] -> [ep]: rows that came from each source */
+  int32_t* const* target_rank;   /* [local rank] -> [t, k], -1 where nothing was sent */
+  int32_t* const* target_slot;   /* [local rank] -> [t, k], -1 where nothing was sent */
 
   /* Filled by the experts callback for a rank; read by combine. Rows that hold no token are NaN. */
-  const void* const* expert_out;        /* [local rank] -> [ep, max, h] of combine_dtype */
+  const void* const* expert_out; /* [local rank] -> [ep, max, h] of combine_dtype */
 
   /* Written by combine. */
-  void* const* out;                     /* [local rank] -> [t, h] */
+  void* const* out; /* [local rank] -> [t, h] */
 } assay_round;
 
 /* The caller's experts: reads round `round`'s recv buffers of local rank `local_rank`, fills its

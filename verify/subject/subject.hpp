@@ -1,5 +1,5 @@
-// A subject for C++: where it comes from and who owns it. Decides how the spellings of --subject are
-// resolved; what a subject must do is subject.h, whether it did it is driver.hpp.
+// A subject for C++: where it comes from and who owns it. Decides how the spellings of --subject
+// are resolved; what a subject must do is subject.h, whether it did it is driver.hpp.
 #pragma once
 
 #include <memory>
@@ -16,8 +16,8 @@ namespace assay::verify {
 // unloaded with the last copy.
 class Subject {
  public:
-  // A table that outlives the Subject. Errors: another ABI version, a struct smaller than version 1,
-  // a missing function. `spec` and `mutant` are how the command spells it.
+  // A table that outlives the Subject. Errors: another ABI version, a struct smaller than version
+  // 1, a missing function. `spec` and `mutant` are how the command spells it.
   static Expected<Subject> wrap(const assay_subject* table, std::string spec,
                                 std::string mutant = {});
   // Opens a shared library and asks it for its table. Errors: the loader's own words, a library
@@ -26,7 +26,7 @@ class Subject {
 
   const assay_subject& table() const { return *table_; }
   std::string_view name() const { return table_->name; }
-  const std::string& spec() const { return spec_; }  // "sim", "plugin:libmine.so"
+  const std::string& spec() const { return spec_; }      // "sim", "plugin:libmine.so"
   const std::string& mutant() const { return mutant_; }  // empty: none
 
  private:
@@ -38,7 +38,8 @@ class Subject {
 };
 
 // "sim", "plugin:FILE", "cuda"; with `mutant` not empty the mutant of that name (SPEC VER-1.2),
-// which is a simulated subject with one fault: any other spec is refused. Errors name the spellings.
+// which is a simulated subject with one fault: any other spec is refused. Errors name the
+// spellings.
 Expected<Subject> load_subject(std::string_view spec, std::string_view mutant = {});
 
 // One group: created by make, destroyed with its last owner.

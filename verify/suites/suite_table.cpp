@@ -19,9 +19,10 @@ std::vector<std::string> every_top_k() {
     const std::int32_t ep = std::max(2, top_k);
     const std::int32_t patterns = top_k <= 6 ? 1 << top_k : 2 * top_k + 6;
     const std::int32_t tokens = (patterns + ep - 1) / ep;
-    cases.push_back(fmt::format("ep={} experts={} top_k={} hidden=44 max_tokens={} tokens={} "
-                                "rounds=1 seed={}",
-                                ep, 2 * ep, top_k, tokens, tokens, top_k));
+    cases.push_back(
+        fmt::format("ep={} experts={} top_k={} hidden=44 max_tokens={} tokens={} "
+                    "rounds=1 seed={}",
+                    ep, 2 * ep, top_k, tokens, tokens, top_k));
   }
   return cases;
 }
@@ -62,7 +63,8 @@ Suite combine_suite(std::string_view name, std::string_view title, moe::Dtype dt
   suite.cases = every_top_k();
   suite.random_cases = false;
   suite.all_profiles = true;
-  suite.needs = {{&Coverage::combine_elements}, {&Coverage::tokens_with_holes},
+  suite.needs = {{&Coverage::combine_elements},
+                 {&Coverage::tokens_with_holes},
                  {&Coverage::tokens_without_rows}};
   return suite;
 }
@@ -75,31 +77,34 @@ std::vector<Suite> make_suites() {
   const auto add = [&](std::string_view name, std::string_view title, std::string_view clause,
                        const Axes& axes, std::vector<std::string> cases, std::vector<Need> needs) {
     needs.push_back(rows);
-    list.push_back({.name = name, .title = title, .clause = clause, .axes = axes,
-                    .cases = std::move(cases), .needs = std::move(needs)});
+    list.push_back({.name = name,
+                    .title = title,
+                    .clause = clause,
+                    .axes = axes,
+                    .cases = std::move(cases),
+                    .needs = std::move(needs)});
   };
-  add("dispatch", "Tokens reach the ranks of their experts, at many shapes", "MOE-2.2", {},
+  add("dispatch", "Tokens reach the ranks of their experts, at many shapes", "MOE-2.1", {},
       shapes(), {remote, {&Coverage::padding_rows}});
-  add("duplicates", "Several picks of one token at one rank send one row", "MOE-2.2",
+  add("duplicates", "Several picks of one token at one rank send one row", "MOE-2.1",
       {.routing = Axes::Routing::kOneRank}, shapes(), {{&Coverage::duplicate_picks}});
-  add("repeated_ids", "A token that names one expert twice sends one row", "MOE-2.2",
+  add("repeated_ids", "A token that names one expert twice sends one row", "MOE-2.1",
       {.routing = Axes::Routing::kDuplicates}, shapes(), {{&Coverage::duplicate_picks}});
   add("uneven", "num_experts that ep does not divide, and one expert per rank", "MOE-1.2", {},
       uneven_experts(), {remote});
-  add("skewed", "A few experts get most tokens, some ranks none", "MOE-2.5",
+  add("skewed", "A few experts get most tokens, some ranks none", "MOE-2.4",
       {.routing = Axes::Routing::kSkewed}, shapes(), {{&Coverage::empty_pairs}});
   add("invalid", "Ids that name no expert send nothing", "MOE-1.4", {.invalid_percent = 40},
       shapes(), {{&Coverage::invalid_picks}, {&Coverage::tokens_with_holes}});
   add("invalid_marker", "Absence is marked with num_experts instead of -1", "MOE-1.4",
       {.invalid_percent = 40, .invalid_is_num_experts = true}, shapes(),
       {{&Coverage::invalid_picks}, {&Coverage::padding_rows}});
-  add("zero_tokens", "Ranks without tokens take part all the same", "MOE-2.5",
+  add("zero_tokens", "Ranks without tokens take part all the same", "MOE-2.9",
       {.zero_token_ranks = true}, shapes(), {{&Coverage::zero_token_ranks}});
-  add("masks", "Some ranks are dead", "MOE-1.6", {.masks = Axes::Masks::kFixed}, shapes(),
+  add("masks", "Some ranks are dead", "MOE-2.2", {.masks = Axes::Masks::kFixed}, shapes(),
       {{&Coverage::masked_picks}});
-  add("dying_ranks", "Ranks die from round to round", "MOE-1.6",
-      {.masks = Axes::Masks::kShrinking}, rounds(4),
-      {{&Coverage::masked_picks}, {&Coverage::mask_changes}});
+  add("dying_ranks", "Ranks die from round to round", "MOE-2.2", {.masks = Axes::Masks::kShrinking},
+      rounds(4), {{&Coverage::masked_picks}, {&Coverage::mask_changes}});
   add("payload_bytes", "Rows of 1, 2, 3, 6, 12, 20 and 5,328 bytes", "MOE-2.6",
       {.payloads = Axes::Payloads::kOdd}, shapes(), {remote});
   add("payload_changes", "Another payload set in every round", "MOE-2.6",
@@ -118,8 +123,9 @@ std::vector<Suite> make_suites() {
       {.zero_token_ranks = true, .options = "resident_ctas=1"}, shapes(),
       {{&Coverage::zero_token_ranks}});
   add("fp8_recipe", "fp8 rows with scales travel as bytes", "MOE-5.1",
-      {.recipe = moe::Recipe::kMxfp8}, {"ep=4 experts=16 top_k=4 hidden=64 max_tokens=5 tokens=5 "
-                                        "rounds=2 seed=1"},
+      {.recipe = moe::Recipe::kMxfp8},
+      {"ep=4 experts=16 top_k=4 hidden=64 max_tokens=5 tokens=5 "
+       "rounds=2 seed=1"},
       {remote});
   list.back().random_cases = false;  // block sizes divide few hidden sizes
   // 2 ranks * 900,000 tokens * 5,328 bytes: the rows of source 1 begin beyond 2^32.
@@ -133,10 +139,11 @@ std::vector<Suite> make_suites() {
                                moe::Dtype::kF16, false, false));
   list.push_back(combine_suite("combine_f32", "f32 rows, every top_k, hole class and profile",
                                moe::Dtype::kF32, false, false));
-  list.push_back(combine_suite("combine_nan", "NaN and Inf among bf16 rows", moe::Dtype::kBf16,
-                               false, true));
-  list.push_back(combine_suite("combine_fp8", "bf16 rows that cross as e4m3", moe::Dtype::kBf16,
-                               true, false));
+  list.push_back(
+      combine_suite("combine_nan", "NaN and Inf among bf16 rows", moe::Dtype::kBf16, false, true));
+  list.back().needs.push_back({&Coverage::nan_elements});
+  list.push_back(
+      combine_suite("combine_fp8", "bf16 rows that cross as e4m3", moe::Dtype::kBf16, true, false));
   return list;
 }
 

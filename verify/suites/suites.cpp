@@ -1,3 +1,4 @@
+// Running the cases of a suite, making a failing one smaller, and judging what was exercised.
 #include "verify/suites/suites.hpp"
 
 #include <fmt/format.h>
@@ -41,8 +42,8 @@ moe::Recipe recipe_of(const Suite& suite, const SuiteOptions& options) {
 }
 
 Expected<Scenario> Runner::scenario_of(const Job& job) const {
-  ASSAY_TRY(Scenario scenario, make_scenario(job.moe_case, suite.axes, recipe_of(suite, options),
-                                             job.profile));
+  ASSAY_TRY(Scenario scenario,
+            make_scenario(job.moe_case, suite.axes, recipe_of(suite, options), job.profile));
   scenario.setup.seed = options.seed;
   if (!options.subject_options.empty()) {
     std::string& all = scenario.setup.options;
@@ -125,8 +126,8 @@ std::vector<const moe::CombineProfile*> profiles_of(const Suite& suite,
   if (!suite.all_profiles) return {&moe::default_combine_profile()};
   std::vector<const moe::CombineProfile*> all;
   for (const moe::CombineProfile& profile : moe::combine_profiles()) {
-    const bool has_low = profile.arithmetic.low_precision !=
-                         moe::CombineArithmetic::LowPrecision::kNone;
+    const bool has_low =
+        profile.arithmetic.low_precision != moe::CombineArithmetic::LowPrecision::kNone;
     if (!suite.axes.low_precision || has_low) all.push_back(&profile);
   }
   return all;
@@ -142,7 +143,7 @@ Expected<std::vector<MoeCase>> listed_cases(const Suite& suite, const SuiteOptio
   return cases;
 }
 
-std::string_view count_name(std::int64_t Coverage::* count) {
+std::string_view count_name(std::int64_t Coverage::*count) {
   for (const CoverageField& field : coverage_fields())
     if (field.count == count) return field.name;
   return "?";
@@ -155,8 +156,8 @@ void judge(Runner& runner) {
   if (runner.result.skipped > 0)
     report.title += fmt::format(", {} skipped as unsupported", runner.result.skipped);
   report.coverage = runner.coverage;
-  report.provenance = {{"subject", fmt::format("{} ({})", runner.subject.spec(),
-                                               runner.subject.name())}};
+  report.provenance = {
+      {"subject", fmt::format("{} ({})", runner.subject.spec(), runner.subject.name())}};
   for (auto& entry : oracle_provenance()) report.provenance.push_back(std::move(entry));
   if (runner.result.cases == 0 && runner.result.skipped > 0) {
     report.verdict = Verdict::kUnsupported;
@@ -168,9 +169,10 @@ void judge(Runner& runner) {
   for (const Need& need : runner.options.only ? rows : runner.suite.needs) {
     const std::int64_t got = runner.coverage.*need.count;
     if (got >= need.at_least) continue;
-    report.reasons.push_back(fmt::format("vacuous: {} {} were exercised; the suite needs at "
-                                         "least {}",
-                                         got, count_name(need.count), need.at_least));
+    report.reasons.push_back(
+        fmt::format("vacuous: {} {} were exercised; the suite needs at "
+                    "least {}",
+                    got, count_name(need.count), need.at_least));
   }
   report.verdict = report.reasons.empty() || runner.options.allow_vacuous ? Verdict::kConforms
                                                                           : Verdict::kMistrusted;
@@ -186,11 +188,14 @@ Expected<Outcome> run_scenario(const Subject& subject, const Scenario& scenario)
   for (std::int32_t next = 0; next < scenario.num_rounds;) {
     // One, two and three rounds per run, so that both kinds of boundary lie between any two rounds
     // of some case.
-    const std::int32_t count = std::min(scenario.num_rounds - next, 1 + next % 3);
-    for (std::int32_t i = 0; i < count; ++i)
-      fill_round(scenario, next + i, rounds[static_cast<std::size_t>(i)]);
-    ASSAY_TRY(Outcome one,
-              driver.run(std::span(rounds.data(), static_cast<std::size_t>(count))));
+    const std::int32_t count_max = std::min(scenario.num_rounds - next, 1 + next % 3);
+    std::int32_t count = 0;
+    for (; count < count_max; ++count) {
+      Round& round = rounds[static_cast<std::size_t>(count)];
+      fill_round(scenario, next + count, round);
+      if (!(round.alive == rounds.front().alive)) break;  // ranks come and go between runs
+    }
+    ASSAY_TRY(Outcome one, driver.run(std::span(rounds.data(), static_cast<std::size_t>(count))));
     all.coverage += one.coverage;
     all.mismatching_rounds += one.mismatching_rounds;
     all.subject_seconds += one.subject_seconds;
@@ -228,8 +233,7 @@ Expected<SuiteResult> run_suite(const Suite& suite, const Subject& subject,
   }
   for (std::int32_t i = 0; suite.random_cases && !options.only && i < options.random_cases_max;
        ++i) {
-    if (std::chrono::duration<double>(Clock::now() - start).count() > options.budget_seconds)
-      break;
+    if (std::chrono::duration<double>(Clock::now() - start).count() > options.budget_seconds) break;
     const MoeCase c = random_case({}, options.seed, static_cast<std::uint64_t>(i));
     const auto profile = profiles[static_cast<std::size_t>(i) % profiles.size()];
     ASSAY_CHECK(runner.run_and_count({c, profile}));

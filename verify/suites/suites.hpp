@@ -1,6 +1,7 @@
 // The axes under test as data: which cases, with which oddities, must have exercised what. A suite
 // that routed nothing, or saw no duplicate where duplicates are its subject, has proven nothing and
-// says MISTRUSTED (SPEC VER-4). Adding a suite touches suite_table.cpp only.
+// says MISTRUSTED (SPEC VER-4.2). Together the suites must catch every mutant (SPEC VER-4.4).
+// Adding a suite touches suite_table.cpp only.
 //
 //   auto result = run_suite("invalid", subject, {.budget_seconds = 5, .seed = 1});
 //   std::cout << to_text(result->report);
@@ -26,7 +27,7 @@ namespace assay::verify {
 
 // What a suite must have exercised, as a minimum of one count of Coverage (SPEC VER-4.2).
 struct Need {
-  std::int64_t Coverage::* count;
+  std::int64_t Coverage::*count;
   std::int64_t at_least = 1;
 };
 
@@ -60,8 +61,8 @@ struct SuiteOptions {
 
 struct SuiteResult {
   Report report;
-  std::int64_t cases = 0;    // that the subject served
-  std::int64_t skipped = 0;  // that it does not support
+  std::int64_t cases = 0;          // that the subject served
+  std::int64_t skipped = 0;        // that it does not support
   std::optional<MoeCase> failing;  // the smallest case found
 };
 

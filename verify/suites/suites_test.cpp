@@ -1,3 +1,4 @@
+// Suites can say MISTRUSTED and UNSUPPORTED, and a failing case ends as a line that fails again.
 #include "verify/suites/suites.hpp"
 
 #include <set>
@@ -72,8 +73,7 @@ TEST_CASE("a case that routes nothing is MISTRUSTED, whatever the suite", "[VER-
   CHECK(result->report.verdict == Verdict::kMistrusted);
 }
 
-TEST_CASE("a subject that serves no case of a suite is UNSUPPORTED with its reason",
-          "[VER-4.2]") {
+TEST_CASE("a subject that serves no case of a suite is UNSUPPORTED with its reason", "[VER-4.2]") {
   const auto result = run_suite("combine_f32", example());
   REQUIRE(result.has_value());
   CHECK(result->report.verdict == Verdict::kUnsupported);

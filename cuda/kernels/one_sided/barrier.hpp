@@ -34,9 +34,8 @@ ASSAY_HD void signal_peers(O& ops, const GroupParams& group, std::uint64_t flags
 
 // Records why this rank gave up; the first reporter wins (SPEC KER-3.2).
 template <Ops O>
-ASSAY_HD void report_failure(O& ops, const GroupParams& group, Failure failure,
-                             std::uint32_t epoch, std::uint32_t peer, std::uint64_t seen,
-                             std::uint64_t expected) {
+ASSAY_HD void report_failure(O& ops, const GroupParams& group, Failure failure, std::uint32_t epoch,
+                             std::uint32_t peer, std::uint64_t seen, std::uint64_t expected) {
   const Address status = group.window.of(ops.rank()).at(group.at.status);
   const std::uint32_t before = ops.atomic_cas(relaxed_gpu, Site::kStatusClaim, status, 0u,
                                               static_cast<std::uint32_t>(failure));
@@ -56,8 +55,8 @@ ASSAY_HD void wait_for_peers(O& ops, const GroupParams& group, std::uint64_t fla
                              std::uint64_t flag, WaitSites sites) {
   for (std::uint32_t peer = ops.thread(); peer < group.ep_size; peer += ops.group_size()) {
     if (!group.alive.has(peer)) continue;
-    const Address cell = group.window.of(ops.rank())
-                             .at(flags_offset + std::uint64_t{peer} * sizeof(std::uint64_t));
+    const Address cell =
+        group.window.of(ops.rank()).at(flags_offset + std::uint64_t{peer} * sizeof(std::uint64_t));
     Await await;
     await.mask = FlagWord::kEpochMask;
     await.expected = FlagWord::epoch(flag);

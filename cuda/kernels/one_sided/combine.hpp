@@ -32,8 +32,7 @@ ASSAY_HD void combine(O& ops, const CombineParams& p) {
   const std::uint32_t phase =
       ops.load(as<std::uint32_t>, weak, Site::kCombineReadPhase, own.at(group.at.phase));
   const bool ready = peers_are_ready(ops, p, own, phase);
-  if (ready && ops.cta() < p.num_tokens)
-    sum_token<Arithmetic, In, Out, kTopK>(ops, p, ops.cta());
+  if (ready && ops.cta() < p.num_tokens) sum_token<Arithmetic, In, Out, kTopK>(ops, p, ops.cta());
 
   ops.barrier(Site::kCombineTokenDone);
   if (ops.thread() != 0) return;
@@ -54,8 +53,8 @@ ASSAY_HD bool peers_are_ready(O& ops, const CombineParams& p, Address own, std::
   if (ops.thread() == 0) {
     const std::uint32_t taken = ops.atomic_add(relaxed_gpu, Site::kCombineHeadTicket,
                                                own.at(group.at.combine_head_ticket), 1u);
-    const std::uint32_t failed = ops.load(as<std::uint32_t>, relaxed_gpu, Site::kCombineReadStatus,
-                                          own.at(group.at.status));
+    const std::uint32_t failed =
+        ops.load(as<std::uint32_t>, relaxed_gpu, Site::kCombineReadStatus, own.at(group.at.status));
     const CombineRole role = failed != 0  ? CombineRole::kGiveUp
                              : taken == 0 ? CombineRole::kSignalAndWait
                                           : CombineRole::kWait;
@@ -63,8 +62,8 @@ ASSAY_HD bool peers_are_ready(O& ops, const CombineParams& p, Address own, std::
                      static_cast<std::uint32_t>(role));
   }
   ops.barrier(Site::kCombineRoleKnown);
-  const auto role = static_cast<CombineRole>(
-      ops.shared_load(Site::kCombineShareRole, CombineShared::role()));
+  const auto role =
+      static_cast<CombineRole>(ops.shared_load(Site::kCombineShareRole, CombineShared::role()));
   if (role == CombineRole::kGiveUp) return false;
 
   const std::uint64_t flag = FlagWord::make(group.layout_digest, phase + 1);
@@ -95,8 +94,9 @@ ASSAY_HD std::uint32_t find_rows(O& ops, const CombineParams& p, std::uint32_t t
     const std::uint32_t slot = ops.load(as<std::uint32_t>, weak, Site::kCombineReadTarget,
                                         own.at(group.at.target_slot + entry));
     if (rank == 0xFFFFFFFFu) continue;
-    const Address row = group.window.of(RankId(static_cast<std::int32_t>(rank)))
-                            .at(p.rows_offset + (me * group.max_tokens_per_rank + slot) * row_bytes);
+    const Address row =
+        group.window.of(RankId(static_cast<std::int32_t>(rank)))
+            .at(p.rows_offset + (me * group.max_tokens_per_rank + slot) * row_bytes);
     if constexpr (kHoles == Holes::kAddZero) {
       leaf[k] = row;
       present |= 1u << k;
@@ -115,8 +115,7 @@ template <class Arithmetic, BitFormat In, BitFormat Out, int kTopK, class WordTy
 ASSAY_HD void sum_token_by(O& ops, const CombineParams& p, std::uint32_t token) {
   using A = typename Arithmetic::Accumulate;
   using Value = typename A::template Value<In>;
-  constexpr int kLeaves =
-      Arithmetic::kHoles == Holes::kAddZero ? kTopK : compact_leaves(kTopK);
+  constexpr int kLeaves = Arithmetic::kHoles == Holes::kAddZero ? kTopK : compact_leaves(kTopK);
   constexpr int kPerWord = static_cast<int>(sizeof(WordType) / sizeof(In));
   const std::uint64_t row_bytes = std::uint64_t{p.hidden_size} * sizeof(In);
 

@@ -85,9 +85,10 @@ ASSAY_HD void send_token(O& ops, const DispatchParams& p, std::uint32_t token) {
   ops.barrier(Site::kDispatchTargetsReady);
 
   for (std::uint32_t k = ops.thread(); k < kTopK; k += ops.group_size()) {
-    std::uint32_t rank = ops.shared_load(Site::kDispatchShareTarget,
-                                         Shared::rank(static_cast<int>(k)));
-    for (std::uint32_t j = 0; j < k; ++j) {  // an earlier pick of the same rank sends (SPEC KER-1.3)
+    std::uint32_t rank =
+        ops.shared_load(Site::kDispatchShareTarget, Shared::rank(static_cast<int>(k)));
+    for (std::uint32_t j = 0; j < k;
+         ++j) {  // an earlier pick of the same rank sends (SPEC KER-1.3)
       if (ops.shared_load(Site::kDispatchShareTarget, Shared::rank(static_cast<int>(j))) == rank)
         rank = kNoTarget;
     }
@@ -95,8 +96,10 @@ ASSAY_HD void send_token(O& ops, const DispatchParams& p, std::uint32_t token) {
     if (rank != kNoTarget)
       slot = ops.atomic_add(relaxed_gpu, Site::kDispatchTakeSlot,
                             own.at(group.at.send_counters + std::uint64_t{rank} * 4), 1u);
-    ops.store(weak, Site::kDispatchRecordTarget, own.at(group.at.target_rank + (row + k) * 4), rank);
-    ops.store(weak, Site::kDispatchRecordTarget, own.at(group.at.target_slot + (row + k) * 4), slot);
+    ops.store(weak, Site::kDispatchRecordTarget, own.at(group.at.target_rank + (row + k) * 4),
+              rank);
+    ops.store(weak, Site::kDispatchRecordTarget, own.at(group.at.target_slot + (row + k) * 4),
+              slot);
     ops.shared_store(Site::kDispatchShareTarget, Shared::slot(static_cast<int>(k)), slot);
   }
   ops.barrier(Site::kDispatchTargetsReady);
@@ -131,15 +134,20 @@ ASSAY_HD bool is_last_group(O& ops, Address ticket) {
   return ops.shared_load(Site::kDispatchShareLast, Shared::last()) != 0;
 }
 
-// Tells every living peer how many rows came from this rank, and empties the counters for the next
-// round: only the last group touches them now.
+// Tells every living peer how many rows came from this rank, empties the counters for the next
+// round (only the last group touches them now), and says of dead ranks that nothing came (SPEC
+// KER-1.6).
 template <Ops O>
 ASSAY_HD void publish_counts(O& ops, const DispatchParams& p) {
   const GroupParams& group = p.group;
   const Address own = group.window.of(ops.rank());
   const auto me = static_cast<std::uint32_t>(ops.rank().value());
   for (std::uint32_t peer = ops.thread(); peer < group.ep_size; peer += ops.group_size()) {
-    if (!group.alive.has(peer)) continue;
+    if (!group.alive.has(peer)) {  // what an earlier round left there is not of this one
+      ops.store(weak, Site::kDispatchClearDeadCount,
+                own.at(group.at.recv_counters + std::uint64_t{peer} * 4), 0u);
+      continue;
+    }
     const Address sent = own.at(group.at.send_counters + std::uint64_t{peer} * 4);
     const std::uint32_t count = ops.load(as<std::uint32_t>, weak, Site::kDispatchReadCount, sent);
     ops.store(weak, Site::kDispatchResetCount, sent, 0u);

@@ -1,6 +1,7 @@
 // The instantiation matrix of the one-sided kernels, as data: which top_k, arithmetics and formats
 // exist, and how a host finds the body for a request. Decides nothing about what a body does. The
-// same lists serve the simulated machine and nvcc; a build may ask for fewer (ASSAY_REDUCED_MATRIX).
+// same lists serve the simulated machine and nvcc; a build may ask for fewer
+// (ASSAY_REDUCED_MATRIX).
 #pragma once
 
 #include "cuda/kernels/one_sided/one_sided.hpp"
@@ -47,10 +48,12 @@ template <Ops O>
 DispatchBody<O> find_dispatch(int top_k) {
   switch (top_k) {
 #define ASSAY_CASE(k) \
-  case k: return &dispatch<k, O>;
+  case k:             \
+    return &dispatch<k, O>;
     ASSAY_TOP_KS(ASSAY_CASE)
 #undef ASSAY_CASE
-    default: return nullptr;
+    default:
+      return nullptr;
   }
 }
 
@@ -58,15 +61,17 @@ template <Sum kSum, BitFormat In, BitFormat Out, Ops O>
 CombineBody<O> find_combine_of(int top_k) {
   switch (top_k) {
 #define ASSAY_CASE(k) \
-  case k: return &combine<SumTraits<kSum>, In, Out, k, O>;
+  case k:             \
+    return &combine<SumTraits<kSum>, In, Out, k, O>;
     ASSAY_TOP_KS(ASSAY_CASE)
 #undef ASSAY_CASE
-    default: return nullptr;
+    default:
+      return nullptr;
   }
 }
 
-// The combine body for one arithmetic and its formats; null if there is none. Rows and output have one
-// format, but for staged e4m3 rows: these are summed in fp32 only, into bf16 or f16.
+// The combine body for one arithmetic and its formats; null if there is none. Rows and output have
+// one format, but for staged e4m3 rows: these are summed in fp32 only, into bf16 or f16.
 template <Sum kSum, Ops O>
 CombineBody<O> find_combine(RowFormat rows, RowFormat out, int top_k) {
   constexpr bool kInPayload = kSum == Sum::kPayload || kSum == Sum::kPayloadFtz;

@@ -34,15 +34,15 @@ struct GroupParams {
   WorkspaceOffsets at;
   AliveRanks alive;
   std::uint32_t ep_size;
-  std::uint32_t layout_digest;         // of everything that must be equal on all ranks this round
-  std::uint32_t max_tokens_per_rank;   // of this round
+  std::uint32_t layout_digest;        // of everything that must be equal on all ranks this round
+  std::uint32_t max_tokens_per_rank;  // of this round
 };
 
 struct PayloadParams {
-  Address rows;                   // [t, bytes_per_token], this rank's own memory
-  std::uint64_t recv_offset;      // of [ep, max, bytes_per_token] in every rank's window
+  Address rows;               // [t, bytes_per_token], this rank's own memory
+  std::uint64_t recv_offset;  // of [ep, max, bytes_per_token] in every rank's window
   std::uint32_t bytes_per_token;
-  std::uint32_t vector_bytes;     // widest of 16 8 4 2 1 that every row's two ends allow
+  std::uint32_t vector_bytes;  // widest of 16 8 4 2 1 that every row's two ends allow
 };
 
 struct DispatchParams {

@@ -15,22 +15,37 @@ struct InF32 {
   using Value = F32;
   template <class O, class In>
   ASSAY_HD static F32 from(O& ops, In x) {
-    if constexpr (sizeof(In) == 4) return x;
-    else if constexpr (sizeof(In) == 1) return ops.widen_e4m3(x);
-    else return widen(ops, x);
+    if constexpr (sizeof(In) == 4)
+      return x;
+    else if constexpr (sizeof(In) == 1)
+      return ops.widen_e4m3(x);
+    else
+      return widen(ops, x);
   }
   template <class O>
-  ASSAY_HD static F32 widen(O& ops, Bf16 x) { return ops.widen_bf16(x); }
+  ASSAY_HD static F32 widen(O& ops, Bf16 x) {
+    return ops.widen_bf16(x);
+  }
   template <class O>
-  ASSAY_HD static F32 widen(O& ops, F16 x) { return ops.widen_f16(x); }
+  ASSAY_HD static F32 widen(O& ops, F16 x) {
+    return ops.widen_f16(x);
+  }
   template <class O>
-  ASSAY_HD static F32 add(O& ops, F32 a, F32 b) { return ops.add_f32(Ftz<kFlush>{}, a, b); }
+  ASSAY_HD static F32 add(O& ops, F32 a, F32 b) {
+    return ops.add_f32(Ftz<kFlush>{}, a, b);
+  }
   template <class O>
-  ASSAY_HD static void to(O& ops, F32 sum, Bf16& out) { out = ops.narrow_bf16(sum); }
+  ASSAY_HD static void to(O& ops, F32 sum, Bf16& out) {
+    out = ops.narrow_bf16(sum);
+  }
   template <class O>
-  ASSAY_HD static void to(O& ops, F32 sum, F16& out) { out = ops.narrow_f16(sum); }
+  ASSAY_HD static void to(O& ops, F32 sum, F16& out) {
+    out = ops.narrow_f16(sum);
+  }
   template <class O>
-  ASSAY_HD static void to(O&, F32 sum, F32& out) { out = sum; }
+  ASSAY_HD static void to(O&, F32 sum, F32& out) {
+    out = sum;
+  }
 };
 
 // Accumulate in the payload's own format: every add rounds. A bf16 or f16 add keeps subnormals even
@@ -40,15 +55,25 @@ struct InPayload {
   template <class In>
   using Value = In;
   template <class O, class In>
-  ASSAY_HD static In from(O&, In x) { return x; }
+  ASSAY_HD static In from(O&, In x) {
+    return x;
+  }
   template <class O>
-  ASSAY_HD static Bf16 add(O& ops, Bf16 a, Bf16 b) { return ops.add_bf16(a, b); }
+  ASSAY_HD static Bf16 add(O& ops, Bf16 a, Bf16 b) {
+    return ops.add_bf16(a, b);
+  }
   template <class O>
-  ASSAY_HD static F16 add(O& ops, F16 a, F16 b) { return ops.add_f16(a, b); }
+  ASSAY_HD static F16 add(O& ops, F16 a, F16 b) {
+    return ops.add_f16(a, b);
+  }
   template <class O>
-  ASSAY_HD static F32 add(O& ops, F32 a, F32 b) { return ops.add_f32(Ftz<kFlush>{}, a, b); }
+  ASSAY_HD static F32 add(O& ops, F32 a, F32 b) {
+    return ops.add_f32(Ftz<kFlush>{}, a, b);
+  }
   template <class O, class In>
-  ASSAY_HD static void to(O&, In sum, In& out) { out = sum; }
+  ASSAY_HD static void to(O&, In sum, In& out) {
+    out = sum;
+  }
 };
 
 enum class Holes {
@@ -91,7 +116,8 @@ ASSAY_HD V sum_by_position(O& ops, const V (&term)[kTerms]) {
     const V tail = A::add(ops, balanced<A, 16, 4>(ops, term), balanced<A, 20, 2>(ops, term));
     return A::add(ops, balanced<A, 0, 16>(ops, term), tail);
   } else {
-    static_assert(kTerms == 12 || kTerms == 14 || kTerms == 18, "no order is defined for this top_k");
+    static_assert(kTerms == 12 || kTerms == 14 || kTerms == 18,
+                  "no order is defined for this top_k");
     V sum = term[0];
     ASSAY_UNROLL
     for (int k = 1; k < kTerms; ++k) sum = A::add(ops, sum, term[k]);

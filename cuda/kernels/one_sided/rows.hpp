@@ -7,8 +7,8 @@
 namespace assay::one_sided {
 inline namespace bodies {  // a mutant's copy has a name of its own here
 
-// Where one token goes: for pick k, if present, row `row[k]` of rank `rank[k]`. Indexed by constants
-// only, so that it stays in registers.
+// Where one token goes: for pick k, if present, row `row[k]` of rank `rank[k]`. Indexed by
+// constants only, so that it stays in registers.
 template <int kTopK>
 struct RowTargets {
   std::uint32_t present = 0;
@@ -34,8 +34,8 @@ ASSAY_HD void copy_row_by(O& ops, const Window& window, const PayloadParams& pay
 
   const std::uint64_t vectors = bytes / sizeof(WordType);
   for (std::uint64_t v = ops.thread(); v < vectors; v += ops.group_size()) {
-    const WordType word = ops.load(as<WordType>, weak, Site::kDispatchReadPayload,
-                                   source.at(v * sizeof(WordType)));
+    const WordType word =
+        ops.load(as<WordType>, weak, Site::kDispatchReadPayload, source.at(v * sizeof(WordType)));
     ASSAY_UNROLL
     for (int k = 0; k < kTopK; ++k)
       if ((targets.present >> k) & 1)
@@ -48,11 +48,16 @@ template <int kTopK, Ops O>
 ASSAY_HD void copy_row(O& ops, const Window& window, const PayloadParams& payload,
                        std::uint32_t token, const RowTargets<kTopK>& targets) {
   switch (payload.vector_bytes) {
-    case 16: return copy_row_by<Vec16, kTopK>(ops, window, payload, token, targets);
-    case 8: return copy_row_by<std::uint64_t, kTopK>(ops, window, payload, token, targets);
-    case 4: return copy_row_by<std::uint32_t, kTopK>(ops, window, payload, token, targets);
-    case 2: return copy_row_by<std::uint16_t, kTopK>(ops, window, payload, token, targets);
-    default: return copy_row_by<std::uint8_t, kTopK>(ops, window, payload, token, targets);
+    case 16:
+      return copy_row_by<Vec16, kTopK>(ops, window, payload, token, targets);
+    case 8:
+      return copy_row_by<std::uint64_t, kTopK>(ops, window, payload, token, targets);
+    case 4:
+      return copy_row_by<std::uint32_t, kTopK>(ops, window, payload, token, targets);
+    case 2:
+      return copy_row_by<std::uint16_t, kTopK>(ops, window, payload, token, targets);
+    default:
+      return copy_row_by<std::uint8_t, kTopK>(ops, window, payload, token, targets);
   }
 }
 
@@ -89,8 +94,7 @@ ASSAY_HD void store_elements(O& ops, Site site, Address address, const T (&eleme
       std::uint32_t word = 0;
       ASSAY_UNROLL
       for (int e = 0; e < kPerWord; ++e)
-        word |= static_cast<std::uint32_t>(elements[w * kPerWord + e].bits)
-                << (32 / kPerWord * e);
+        word |= static_cast<std::uint32_t>(elements[w * kPerWord + e].bits) << (32 / kPerWord * e);
       ops.store(weak, site, address.at(static_cast<std::uint64_t>(w) * 4), word);
     }
   } else {

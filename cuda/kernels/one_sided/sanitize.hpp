@@ -1,6 +1,6 @@
 // Sanitize: after dispatch, the id rows that no token filled get the invalid id, so that a grouped
-// GEMM that walks the whole receive buffer skips them. Touches padding rows only: ids of other ranks'
-// experts inside valid rows stay (SPEC KER-1.5). Any grid.
+// GEMM that walks the whole receive buffer skips them. Touches padding rows only: ids of other
+// ranks' experts inside valid rows stay (SPEC KER-1.5). Any grid.
 #pragma once
 
 #include "cuda/kernels/one_sided/params.hpp"
@@ -16,12 +16,8 @@ ASSAY_HD void sanitize(O& ops, const SanitizeParams& p) {
   for (std::uint64_t row = ops.cta(); row < rows; row += ops.num_ctas()) {
     const std::uint64_t source = row / group.max_tokens_per_rank;
     const std::uint64_t slot = row % group.max_tokens_per_rank;
-    // A dead rank sends no count; what an earlier round left there is not of this round.
-    const bool alive = group.alive.has(static_cast<std::uint32_t>(source));
-    const std::uint32_t count =
-        alive ? ops.load(as<std::uint32_t>, weak, Site::kSanitizeReadCount,
-                         own.at(group.at.recv_counters + source * 4))
-              : 0u;
+    const std::uint32_t count = ops.load(as<std::uint32_t>, weak, Site::kSanitizeReadCount,
+                                         own.at(group.at.recv_counters + source * 4));
     if (slot < count) continue;
     for (std::uint32_t k = ops.thread(); k < p.top_k; k += ops.group_size())
       ops.store(weak, Site::kSanitizeStoreId, own.at(p.ids_offset + (row * p.top_k + k) * 4),

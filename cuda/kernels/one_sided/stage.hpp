@@ -16,7 +16,6 @@ ASSAY_HD void stage(O& ops, const StageParams& p) {
   const std::uint64_t rows = std::uint64_t{group.ep_size} * group.max_tokens_per_rank;
   for (std::uint64_t row = ops.cta(); row < rows; row += ops.num_ctas()) {
     const std::uint64_t source = row / group.max_tokens_per_rank;
-    if (!group.alive.has(static_cast<std::uint32_t>(source))) continue;
     const std::uint32_t count = ops.load(as<std::uint32_t>, weak, Site::kStageReadCount,
                                          own.at(group.at.recv_counters + source * 4));
     if (row % group.max_tokens_per_rank >= count) continue;
@@ -24,8 +23,8 @@ ASSAY_HD void stage(O& ops, const StageParams& p) {
     const Address to = own.at(p.staged_offset + row * p.hidden_size);
     for (std::uint32_t e = ops.thread(); e < p.hidden_size; e += ops.group_size()) {
       using Bits = decltype(In::bits);
-      const In x{ops.load(as<Bits>, weak, Site::kStageReadRow,
-                          from.at(std::uint64_t{e} * sizeof(In)))};
+      const In x{
+          ops.load(as<Bits>, weak, Site::kStageReadRow, from.at(std::uint64_t{e} * sizeof(In)))};
       const E4m3 y = ops.narrow_e4m3(InF32<false>::from(ops, x));
       ops.store(weak, Site::kStageStoreRow, to.at(e), y.bits);
     }

@@ -1,6 +1,7 @@
 // Where everything of the one-sided protocol lies in a rank's window, and the words that ranks
 // exchange. The window is declared once, in workspace_layout.hpp, for the host; this file is what a
-// kernel sees of it: offsets, the flag word, the status word. Decides SPEC KER-2.1, KER-2.2, KER-3.2.
+// kernel sees of it: offsets, the flag word, the status word. Decides SPEC KER-2.1, KER-2.2,
+// KER-3.2.
 #pragma once
 
 #include <cstdint>
@@ -41,12 +42,12 @@ enum class Failure : std::uint32_t {
   kTimeOut = 1,      // a peer's flag did not arrive within the budget
   kOtherLayout = 2,  // a peer's flag arrived with another digest: ranks disagree on sizes
 };
-struct StatusWord {  // byte offsets within the status region
-  static constexpr std::uint64_t kFailure = 0;   // u32 Failure
-  static constexpr std::uint64_t kEpoch = 4;     // u32
-  static constexpr std::uint64_t kPeer = 8;      // u32
-  static constexpr std::uint64_t kSeen = 16;     // u64 flag word
-  static constexpr std::uint64_t kExpected = 24; // u64 flag word
+struct StatusWord {                               // byte offsets within the status region
+  static constexpr std::uint64_t kFailure = 0;    // u32 Failure
+  static constexpr std::uint64_t kEpoch = 4;      // u32
+  static constexpr std::uint64_t kPeer = 8;       // u32
+  static constexpr std::uint64_t kSeen = 16;      // u64 flag word
+  static constexpr std::uint64_t kExpected = 24;  // u64 flag word
   static constexpr std::uint64_t kBytes = 32;
 };
 

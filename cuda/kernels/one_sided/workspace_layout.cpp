@@ -1,3 +1,4 @@
+// The declaration of the workspace: its regions, their alignment and what starts at zero.
 #include "cuda/kernels/one_sided/workspace_layout.hpp"
 
 #include <fmt/format.h>
@@ -45,26 +46,46 @@ Expected<Workspace> Workspace::make(const GroupCapacity& c) {
            {"status", StatusWord::kBytes, {}, 32, "why a kernel gave up, zero if none did"},
            {"dispatch_ticket", 4, {}, kLineBytes, "groups of the running dispatch that are done"},
            {"combine_head_ticket", 4, {}, kLineBytes, "groups of the running combine that started"},
-           {"combine_tail_ticket", 4, {}, kLineBytes, "groups of the running combine that are done"},
+           {"combine_tail_ticket",
+            4,
+            {},
+            kLineBytes,
+            "groups of the running combine that are done"},
            {"dispatch_flags", 8, {"ep"}, kLineBytes, "flag word of each source"},
            {"combine_flags", 8, {"ep"}, kLineBytes, "flag word of each source"},
-           {"send_counters", 4, {"ep"}, kLineBytes, "slots taken at each target, zero between rounds"},
+           {"send_counters",
+            4,
+            {"ep"},
+            kLineBytes,
+            "slots taken at each target, zero between rounds"},
            {"recv_counters", 4, {"ep"}, kLineBytes, "rows that came from each source"},
            {"target_rank", 4, {"max", "top_k"}, kLineBytes, "-1 where nothing was sent"},
            {"target_slot", 4, {"max", "top_k"}, kLineBytes, "-1 where nothing was sent"},
-           {"payload_rows", 1, {"ep", "max", "payload bytes"}, kLineBytes,
+           {"payload_rows",
+            1,
+            {"ep", "max", "payload bytes"},
+            kLineBytes,
             "receive buffers: each payload of a round as [ep, max of the round, bytes]"},
-           {"payload_padding", 1, {"payload padding"}, 1,
+           {"payload_padding",
+            1,
+            {"payload padding"},
+            1,
             "room to start every payload at a multiple of 16 bytes"},
-           {"expert_rows", 1, {"ep", "max", "row bytes"}, kLineBytes,
+           {"expert_rows",
+            1,
+            {"ep", "max", "row bytes"},
+            kLineBytes,
             "what the experts give back, [ep, max of the round, h]; peers pull from here"},
-           {"staged_rows", 1, {"ep", "max", "staged row bytes"}, kLineBytes,
+           {"staged_rows",
+            1,
+            {"ep", "max", "staged row bytes"},
+            kLineBytes,
             "the same rows as e4m3, for a low-precision combine"}}));
   Workspace workspace(std::move(layout));
   workspace.capacity_ = c;
-  for (const char* name : {"phase", "status", "dispatch_ticket", "combine_head_ticket",
-                           "combine_tail_ticket", "dispatch_flags", "combine_flags",
-                           "send_counters"}) {
+  for (const char* name :
+       {"phase", "status", "dispatch_ticket", "combine_head_ticket", "combine_tail_ticket",
+        "dispatch_flags", "combine_flags", "send_counters"}) {
     const Layout::Placed& region = workspace.layout_.region(name);
     workspace.zeroed_.push_back({region.offset_bytes, region.bytes});
   }
@@ -97,6 +118,16 @@ std::vector<std::uint64_t> Workspace::payload_offsets(const RoundShape& round) c
   }
   CONTRACT(next <= layout_.region("payload_padding").end_bytes(), next);
   return offsets;
+}
+
+std::vector<Workspace::FlagCell> Workspace::flags_after(std::uint32_t phase) const {
+  std::vector<FlagCell> cells;
+  for (std::uint64_t source = 0; source < u64(capacity_.ep_size); ++source) {
+    cells.push_back(
+        {layout_.offset_bytes("dispatch_flags") + 8 * source, FlagWord::make(0, phase - 1)});
+    cells.push_back({layout_.offset_bytes("combine_flags") + 8 * source, FlagWord::make(0, phase)});
+  }
+  return cells;
 }
 
 std::uint32_t Workspace::round_digest(const RoundShape& round) const {

@@ -49,6 +49,13 @@ class Workspace {
   std::vector<std::uint64_t> payload_offsets(const RoundShape& round) const;
   // What a collective initialisation sets to zero, ending in a barrier of all ranks.
   std::span<const ZeroedRange> zeroed_ranges() const { return zeroed_; }
+  // The flag words that a group would have left behind after `phase` phases, for tests that start
+  // late: with zeroes an epoch that wraps to 0 would seem to have arrived already.
+  struct FlagCell {
+    std::uint64_t offset_bytes;
+    std::uint64_t flag;
+  };
+  std::vector<FlagCell> flags_after(std::uint32_t phase) const;
   // SPEC KER-2.2.
   std::uint32_t round_digest(const RoundShape& round) const;
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "model/core/bits.hpp"
+#include "model/core/leading_zeros.hpp"
 #include "model/core/platform.hpp"
 #include "model/numerics/formats.hpp"
 #include "model/numerics/special/mufu_tables.hpp"
@@ -44,8 +45,8 @@ ASSAY_HD constexpr std::uint32_t truncated_square(std::uint32_t x) {
   return sum >> 1;
 }
 
-ASSAY_HD constexpr std::int64_t interpolate(MufuForm form, MufuRow row,
-                                            std::uint32_t x, std::uint32_t square) {
+ASSAY_HD constexpr std::int64_t interpolate(MufuForm form, MufuRow row, std::uint32_t x,
+                                            std::uint32_t square) {
   const std::int64_t sum = (std::int64_t{row.a} << form.a_shift) + std::int64_t{row.b} * x +
                            std::int64_t{row.c} * form.c_factor * square + form.constant;
   return sum >> form.shift;
@@ -136,10 +137,38 @@ ASSAY_HD constexpr F32 lg2_approx_ftz(F32 x) {
       (static_cast<std::int64_t>(m >> 23) - 127) * (std::int64_t{1} << 36) + fraction;
   const std::uint32_t sign = total < 0 ? 0x80000000u : 0u;
   const std::uint64_t kept = static_cast<std::uint64_t>(total < 0 ? ~total : total);
-  const int leading = 63 - std::countl_zero(kept);  // kept is never zero: see the test
+  const int leading = 63 - leading_zeros(kept);  // kept is never zero: see the test
   const std::uint64_t significand = leading >= 23 ? kept >> (leading - 23) : kept << (23 - leading);
   return F32{sign | ((static_cast<std::uint32_t>(leading - 36 + 126) << 23) +
                      static_cast<std::uint32_t>(significand))};
+}
+
+// tanh(x), odd. Below 2^-8 it is the argument and from 8 on it is 1. Between, each binade has its
+// own number of segments, 17 bits of the argument below the segment's count, the sum is exact in
+// units of 2^-41 and has no rounding constant; 24 bits are kept from the leading one on (SPEC
+// NUM-5.9).
+ASSAY_HD constexpr F32 tanh_approx(F32 x) {
+  if (is_nan(x)) return canonical_nan<F32>();
+  const std::uint32_t sign = x.bits & 0x80000000u;
+  const std::uint32_t m = magnitude(x);
+  if (m < 0x3B800000u) return x;
+  if (m >= 0x41000000u) return F32{sign | 0x3F800000u};
+  const int binade = static_cast<int>(m >> 23) - 119;  // 0 for [2^-8, 2^-7)
+  // One hexadecimal digit per binade: log2 of its number of segments.
+  const int segments_log2 = static_cast<int>(0x34322211000ull >> (4 * binade) & 15u);
+  // The segments of all binades below it: 1, 1, 1, 2, 2, 4, 4, 4, 8, 16.
+  int first = binade;
+  if (binade > 3) first = binade * 2 - 3;
+  if (binade > 5) first = 7 + (binade - 5) * 4;
+  if (binade > 8) first = binade == 9 ? 27 : 43;
+  const std::uint32_t segment = m >> (23 - segments_log2) & ((1u << segments_log2) - 1u);
+  const std::uint32_t low = m >> (6 - segments_log2) & 0x1FFFFu;
+  const MufuRow row = ASSAY_MUFU_ROW(kMufuTanh, static_cast<std::uint32_t>(first) + segment);
+  const std::int64_t sum = (std::int64_t{row.a} << 15) + std::int64_t{row.b} * low +
+                           std::int64_t{row.c} * mufu_detail::truncated_square(low);
+  const int leading = 63 - leading_zeros(static_cast<std::uint64_t>(sum));
+  return F32{sign | ((static_cast<std::uint32_t>(leading - 41 + 126) << 23) +
+                     static_cast<std::uint32_t>(sum >> (leading - 23)))};
 }
 
 }  // namespace assay::numerics

@@ -31,10 +31,11 @@ HWY_INLINE VI truncated_square(VI x) {
   sum = hn::Add(             \
       sum, hn::And(hn::ShiftRight<18 - (i)>(x), hn::Neg(hn::And(hn::ShiftRight<(i)>(x), one))));
   ASSAY_SQUARE_STEP(2)
-  ASSAY_SQUARE_STEP(3) ASSAY_SQUARE_STEP(4) ASSAY_SQUARE_STEP(5) ASSAY_SQUARE_STEP(6)
-      ASSAY_SQUARE_STEP(7) ASSAY_SQUARE_STEP(8) ASSAY_SQUARE_STEP(9) ASSAY_SQUARE_STEP(10)
-          ASSAY_SQUARE_STEP(11) ASSAY_SQUARE_STEP(12) ASSAY_SQUARE_STEP(13) ASSAY_SQUARE_STEP(14)
-              ASSAY_SQUARE_STEP(15) ASSAY_SQUARE_STEP(16)
+  ASSAY_SQUARE_STEP(3)
+  ASSAY_SQUARE_STEP(4) ASSAY_SQUARE_STEP(5) ASSAY_SQUARE_STEP(6) ASSAY_SQUARE_STEP(7)
+      ASSAY_SQUARE_STEP(8) ASSAY_SQUARE_STEP(9) ASSAY_SQUARE_STEP(10) ASSAY_SQUARE_STEP(11)
+          ASSAY_SQUARE_STEP(12) ASSAY_SQUARE_STEP(13) ASSAY_SQUARE_STEP(14) ASSAY_SQUARE_STEP(15)
+              ASSAY_SQUARE_STEP(16)
 #undef ASSAY_SQUARE_STEP
                   return hn::ShiftRight<1>(sum);
 }
@@ -198,6 +199,9 @@ void run(Mufu function, const std::int32_t* x, std::int32_t* y, std::size_t coun
       return over_array<rsqrt>(x, y, count);
     case Mufu::kLg2:
       return over_array<lg2>(x, y, count);
+    case Mufu::kTanh:
+      for (std::size_t i = 0; i < count; ++i)
+        y[i] = static_cast<std::int32_t>(tanh_approx(F32{static_cast<std::uint32_t>(x[i])}).bits);
   }
 }
 
@@ -220,14 +224,17 @@ std::string_view mufu_name(Mufu function) {
       return "rsqrt";
     case Mufu::kLg2:
       return "lg2";
+    case Mufu::kTanh:
+      return "tanh";
   }
   return "?";
 }
 
 Expected<Mufu> parse_mufu(std::string_view name) {
-  for (const Mufu function : {Mufu::kEx2, Mufu::kRcp, Mufu::kRsqrt, Mufu::kLg2})
+  for (const Mufu function : {Mufu::kEx2, Mufu::kRcp, Mufu::kRsqrt, Mufu::kLg2, Mufu::kTanh})
     if (name == mufu_name(function)) return function;
-  return bad_input("function is '" + std::string(name) + "'; allowed are ex2, rcp, rsqrt and lg2");
+  return bad_input("function is '" + std::string(name) +
+                   "'; allowed are ex2, rcp, rsqrt, lg2 and tanh");
 }
 
 void mufu(Mufu function, std::span<const F32> x, std::span<F32> y) {

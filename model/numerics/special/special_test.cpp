@@ -11,6 +11,7 @@
 
 #include "model/core/testing.hpp"
 #include "model/numerics/special/fast_math.hpp"
+#include "model/numerics/special/half.hpp"
 #include "model/numerics/special/polynomial.hpp"
 #include "model/numerics/special/special.hpp"
 #include "model/numerics/special/vectors_path.hpp"
@@ -25,26 +26,37 @@ struct Sweep {
   Mufu function;
   std::uint32_t first_input;
 };
-constexpr Sweep kSweeps[] = {{"ex2_1to2", Mufu::kEx2, 0x3F800000},
-                             {"rcp_1to2", Mufu::kRcp, 0x3F800000},
-                             {"rsqrt_1to2", Mufu::kRsqrt, 0x3F800000},
-                             {"rsqrt_2to4", Mufu::kRsqrt, 0x40000000},
-                             {"lg2_2to4", Mufu::kLg2, 0x40000000}};
+constexpr Sweep kSweeps[] = {
+    {"ex2_1to2", Mufu::kEx2, 0x3F800000},     {"rcp_1to2", Mufu::kRcp, 0x3F800000},
+    {"rsqrt_1to2", Mufu::kRsqrt, 0x3F800000}, {"rsqrt_2to4", Mufu::kRsqrt, 0x40000000},
+    {"lg2_2to4", Mufu::kLg2, 0x40000000},     {"tanh_e-8", Mufu::kTanh, 0x3B800000},
+    {"tanh_e-7", Mufu::kTanh, 0x3C000000},    {"tanh_e-6", Mufu::kTanh, 0x3C800000},
+    {"tanh_e-5", Mufu::kTanh, 0x3D000000},    {"tanh_e-4", Mufu::kTanh, 0x3D800000},
+    {"tanh_e-3", Mufu::kTanh, 0x3E000000},    {"tanh_e-2", Mufu::kTanh, 0x3E800000},
+    {"tanh_e-1", Mufu::kTanh, 0x3F000000},    {"tanh_e0", Mufu::kTanh, 0x3F800000},
+    {"tanh_e1", Mufu::kTanh, 0x40000000},     {"tanh_e2", Mufu::kTanh, 0x40800000}};
 constexpr std::size_t kSweepSize = std::size_t{1} << 23;
 
-// The recorded results: the first one's bits, then differences between neighbours.
-std::vector<F32> recorded(const Sweep& sweep) {
-  const std::string path =
-      std::string(ASSAY_SPECIAL_VECTORS) + "/mufu_" + sweep.name + ".i32delta.xz";
+// The content of a recorded file, unpacked.
+template <class T>
+std::vector<T> unpacked(const std::string& name, std::size_t count) {
+  const std::string path = std::string(ASSAY_SPECIAL_VECTORS) + "/" + name;
   const std::string command = std::string(ASSAY_PYTHON) +
                               " -c \"import lzma, sys; sys.stdout.buffer.write(lzma.open('" + path +
                               "').read())\"";
-  std::vector<F32> values(kSweepSize);
+  std::vector<T> values(count);
   std::FILE* pipe = popen(command.c_str(), "r");
   REQUIRE(pipe != nullptr);
-  const std::size_t read = std::fread(values.data(), sizeof(F32), kSweepSize, pipe);
+  const std::size_t read = std::fread(values.data(), sizeof(T), count, pipe);
   REQUIRE(pclose(pipe) == 0);
-  REQUIRE(read == kSweepSize);
+  REQUIRE(read == count);
+  return values;
+}
+
+// The recorded results of a sweep: the first one's bits, then differences between neighbours.
+std::vector<F32> recorded(const Sweep& sweep) {
+  std::vector<F32> values =
+      unpacked<F32>(std::string("mufu_") + sweep.name + ".i32delta.xz", kSweepSize);
   for (std::size_t i = 1; i < kSweepSize; ++i) values[i].bits += values[i - 1].bits;
   return values;
 }
@@ -75,7 +87,7 @@ constexpr F32 kSubnormals[] = {{0}, {1}, {0x007FFFFF}};
 
 }  // namespace
 
-TEST_CASE("every result of every recorded sweep is reproduced", "[NUM-5.1][NUM-5.2]") {
+TEST_CASE("every result of every recorded sweep is reproduced", "[NUM-5.1][NUM-5.2][NUM-5.9]") {
   for (const Sweep& sweep : kSweeps) {
     const std::vector<F32> want = recorded(sweep);
     std::vector<F32> input(kSweepSize), got(kSweepSize);
@@ -86,6 +98,33 @@ TEST_CASE("every result of every recorded sweep is reproduced", "[NUM-5.1][NUM-5
     CHECK(differences(want, got) == 0);
     for (std::size_t i = 0; i < kSweepSize; ++i) got[i] = mufu(sweep.function, input[i]);
     CHECK(differences(want, got) == 0);
+  }
+}
+
+TEST_CASE("every result of the 16-bit forms is reproduced", "[NUM-5.10]") {
+  const std::size_t size = std::size_t{1} << 16;
+  const auto table = unpacked<std::uint16_t>("mufu_half.u16.xz", 4 * size);
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < size; ++i) {
+    const F16 h{static_cast<std::uint16_t>(i)};
+    const Bf16 b{static_cast<std::uint16_t>(i)};
+    wrong += ex2_approx(h).bits != table[i];
+    wrong += ex2_approx_ftz(b).bits != table[size + i];
+    wrong += tanh_approx(h).bits != table[2 * size + i];
+    wrong += tanh_approx(b).bits != table[3 * size + i];
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("tanh is odd, the argument below 2^-8 and one from 8 on", "[NUM-5.9]") {
+  for (const F32 x : sampled_inputs(65537)) {
+    if (is_nan(x)) {
+      REQUIRE(same_bits(tanh_approx(x), kNan));
+      continue;
+    }
+    REQUIRE(tanh_approx(F32{x.bits ^ 0x80000000u}).bits == (tanh_approx(x).bits ^ 0x80000000u));
+    if (magnitude(x) < 0x3B800000u) REQUIRE(same_bits(tanh_approx(x), x));
+    if (magnitude(x) >= 0x41000000u) REQUIRE(magnitude(tanh_approx(x)) == kOne.bits);
   }
 }
 
@@ -104,7 +143,7 @@ TEST_CASE("a squarer that keeps its carries does not reproduce the sweeps", "[NU
 TEST_CASE("vectors give the bits of the scalar text on every instruction set", "[NUM-5.8]") {
   const std::vector<F32> input = sampled_inputs(4099);
   std::vector<F32> want(input.size()), got(input.size());
-  for (const Mufu function : {Mufu::kEx2, Mufu::kRcp, Mufu::kRsqrt, Mufu::kLg2}) {
+  for (const Mufu function : {Mufu::kEx2, Mufu::kRcp, Mufu::kRsqrt, Mufu::kLg2, Mufu::kTanh}) {
     for (std::size_t i = 0; i < input.size(); ++i) want[i] = mufu(function, input[i]);
     for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
       hwy::SetSupportedTargetsForTest(target);
@@ -254,7 +293,32 @@ TEST_CASE("the polynomial exponential splits at integers and follows its pattern
 TEST_CASE("names of functions are checked with a sentence", "[NUM-5.8]") {
   CHECK(*parse_mufu("rsqrt") == Mufu::kRsqrt);
   CHECK(parse_mufu("sin").error().sentence ==
-        "function is 'sin'; allowed are ex2, rcp, rsqrt and lg2");
+        "function is 'sin'; allowed are ex2, rcp, rsqrt, lg2 and tanh");
+}
+
+// Not run by default, for it takes 20 s: what verify/evidence/numerics-h200-x1-*.json states for a
+// GPU, the sum over all 2^32 inputs x of mix(x * 2^32 + result) (cuda/probe/probe.cuh).
+TEST_CASE("hashes over all inputs are those of the H200", "[.exhaustive][NUM-5.1]") {
+  const std::pair<Mufu, std::uint64_t> hashes[] = {{Mufu::kEx2, 0x2a57ff826f110821},
+                                                   {Mufu::kRcp, 0x1c78472e399b4d10},
+                                                   {Mufu::kRsqrt, 0xd74c5d2cdf04a5cd},
+                                                   {Mufu::kLg2, 0xcd13251b9cb415db}};
+  std::vector<F32> x(1 << 16), y(1 << 16);
+  for (const auto& [function, want] : hashes) {
+    std::uint64_t hash = 0;
+    for (std::uint32_t top = 0; top < 65536; ++top) {
+      for (std::uint32_t i = 0; i < 65536; ++i) x[i] = F32{(top << 16) + i};
+      mufu(function, x, y);
+      for (std::uint32_t i = 0; i < 65536; ++i) {
+        std::uint64_t z = (std::uint64_t{x[i].bits} << 32 | y[i].bits) + 0x9E3779B97F4A7C15ull;
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+        hash += z ^ (z >> 31);
+      }
+    }
+    CAPTURE(mufu_name(function));
+    CHECK(hash == want);
+  }
 }
 
 // Not run by default: prints results per second and core (budget: 200 M).

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "model/core/bits.hpp"
+#include "model/core/leading_zeros.hpp"
 #include "model/core/platform.hpp"
 #include "model/numerics/add.hpp"
 
@@ -162,7 +163,8 @@ ASSAY_HD ASSAY_ALWAYS_INLINE constexpr std::int64_t aligned(const Rule& rule, co
   std::uint64_t kept = 0;
   bool lost = false;
   if (right <= 0) {
-    kept = t.magnitude << -right;
+    // A zero's own exponent may lie far above the alignment: the mask only keeps the shift defined.
+    kept = t.magnitude << (-right & 63);
   } else if (right < 64) {
     kept = t.magnitude >> right;
     lost = (kept << right) != t.magnitude;
@@ -175,7 +177,8 @@ ASSAY_HD ASSAY_ALWAYS_INLINE constexpr std::int64_t aligned(const Rule& rule, co
 }
 
 // sum * 2^unit_exponent, rounded once to the rule's output (an fp16 result is widened to fp32).
-// Overflow gives Inf even where rounding is toward zero (SPEC NUM-4.4).
+// Overflow gives Inf even where rounding is toward zero, and a zero is +0 always, also when a
+// negative sum rounds to it (SPEC NUM-4.4).
 ASSAY_HD ASSAY_ALWAYS_INLINE constexpr F32 round_to_output(const Rule& rule, std::int64_t sum,
                                                            int unit_exponent) {
   if (sum == 0) return F32{0};
@@ -188,11 +191,11 @@ ASSAY_HD ASSAY_ALWAYS_INLINE constexpr F32 round_to_output(const Rule& rule, std
   const int largest = rule.output == OutputFormat::kF16 ? 15 : 127;
   const bool nearest = rule.rounding == Rounding::kNearestEven;
 
-  int exponent = 63 - std::countl_zero(magnitude) + unit_exponent;
+  int exponent = 63 - leading_zeros(magnitude) + unit_exponent;
   if (exponent < smallest) exponent = smallest;
   // The result is a multiple of the quantum 2^(exponent - precision + 1).
   const int right = exponent - precision + 1 - unit_exponent;
-  if (right > 63) return F32{sign};
+  if (right > 63) return F32{0};
   std::uint64_t significand = right <= 0 ? magnitude << -right : magnitude >> right;
   if (nearest && right > 0) {
     const std::uint64_t rest = magnitude - (significand << right);
@@ -203,7 +206,7 @@ ASSAY_HD ASSAY_ALWAYS_INLINE constexpr F32 round_to_output(const Rule& rule, std
     significand >>= 1;
     ++exponent;
   }
-  if (significand == 0) return F32{sign};
+  if (significand == 0) return F32{0};
   if (exponent > largest) return F32{sign | kInfinityBits};
   // Encode in fp32: normalise (an fp16 subnormal is an fp32 normal), then place the fields.
   significand <<= 24 - precision;

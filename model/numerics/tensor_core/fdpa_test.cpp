@@ -226,6 +226,18 @@ TEST_CASE("a zero term holds the alignment up at e_zero", "[NUM-4.2]") {
   CHECK(instruction_dot(lower, a.data(), b.data(), F32{0}).bits == 1);
 }
 
+TEST_CASE("a zero result is +0, whatever the signs that led to it", "[NUM-4.4]") {
+  const std::vector<std::uint32_t> minus_zero(16, 0x8000), one(16, kOneBf16);
+  CHECK(bf16_dot(minus_zero, one, 0x80000000u).bits == 0);
+  CHECK(bf16_dot({kOneBf16, kMinusOneBf16}, {kOneBf16, kOneBf16}, 0x80000000u).bits == 0);
+  // A negative sum below half the smallest fp16, and one below the smallest fp32.
+  const std::vector<std::uint32_t> tiny(16, 0x8001), small(16, 0x0001);
+  CHECK(
+      dot(row("wgmma.k16.f16.f16.f16", Arch::kSm90a), tiny.data(), small.data(), 16, F32{0}).bits ==
+      0);
+  CHECK(bf16_dot({0x8001}, {0x3580}, 0).bits == 0);
+}
+
 TEST_CASE("a group whose products cancel keeps its scales' exponent", "[NUM-4.3]") {
   const Instruction& nvf4 = row("tcgen05.kind::mxf4.block32.f32.e2m1.e2m1.ue8m0", Arch::kSm100a);
   std::vector<std::uint8_t> a(64, 0), b(64, 2);

@@ -51,8 +51,7 @@ struct Claim {
 };
 // NUM-4.9 lists what was measured, NUM-4.10 what is published and by whom.
 constexpr Claim kMeasuredHere{Evidence::kMeasured, Grade::kBits, "NUM-4.9"};
-constexpr Claim kPublishedVectors{Evidence::kPublished, Grade::kBits, "NUM-4.10"};
-constexpr Claim kPublishedModel{Evidence::kPublished, Grade::kBitsClaimed, "NUM-4.10"};
+constexpr Claim kPublished{Evidence::kPublished, Grade::kBitsClaimed, "NUM-4.10"};
 constexpr Claim kInferred{Evidence::kInferred, Grade::kBitsClaimed, "NUM-4.10"};
 
 constexpr int operand_bytes(OperandFormat format) {
@@ -93,34 +92,27 @@ class Table {
   }
 
   // mma.sync on 16-bit and tf32 operands: the same unit on every generation, other numbers.
-  void mma_sync(Arch arch, const Unit& unit, Claim f32_claim, Claim f16_claim) {
+  void mma_sync(Arch arch, const Unit& unit, Claim claim) {
     for (const int k : {16, 8}) {
       for (const OperandFormat f : {kBf16, kF16}) {
-        row(arch, "mma.sync", unit_rule(unit, f, f, OutputFormat::kF32, k), k,
-            k == 16 ? f32_claim : kPublishedModel);
+        row(arch, "mma.sync", unit_rule(unit, f, f, OutputFormat::kF32, k), k, claim);
       }
-      row(arch, "mma.sync", unit_rule(unit, kF16, kF16, OutputFormat::kF16, k), k,
-          k == 16 ? f16_claim : kPublishedModel);
+      row(arch, "mma.sync", unit_rule(unit, kF16, kF16, OutputFormat::kF16, k), k, claim);
     }
     for (const int k : {8, 4}) {
-      row(arch, "mma.sync", unit_rule(unit, kTf32, kTf32, OutputFormat::kF32, k), k,
-          k == 8 ? f32_claim : kPublishedModel);
+      row(arch, "mma.sync", unit_rule(unit, kTf32, kTf32, OutputFormat::kF32, k), k, claim);
     }
   }
 
   // mma.sync on fp8 where the compiler lowers it to fp16 (NUM-4.6).
-  void mma_sync_lowered_fp8(Arch arch, Claim f32_claim, Claim f16_claim) {
+  void mma_sync_lowered_fp8(Arch arch, Claim claim, Claim mixed_claim) {
     for (const OutputFormat output : {OutputFormat::kF32, OutputFormat::kF16}) {
       for (const OperandFormat a : {kE4m3, kE5m2}) {
         for (const OperandFormat b : {kE4m3, kE5m2}) {
           Rule rule = unit_rule(kHopper, kF16, kF16, output, 16);
           rule.a = a;
           rule.b = b;
-          row(arch, "mma.sync", rule, 32,
-              a != b                         ? kInferred
-              : output == OutputFormat::kF32 ? f32_claim
-                                             : f16_claim,
-              Lowering::kFp8ThroughF16);
+          row(arch, "mma.sync", rule, 32, a != b ? mixed_claim : claim, Lowering::kFp8ThroughF16);
         }
       }
     }
@@ -137,13 +129,12 @@ class Table {
         for (const OperandFormat b : {kE4m3, kE5m2}) {
           Rule rule = unit_rule(kHopper, a, b, output, 32);
           rule.fraction_bits = 13;
-          const bool recorded = a == b && output == OutputFormat::kE8m13;
-          row(arch, "wgmma", rule, 32, recorded ? kMeasuredHere : kPublishedModel);
+          row(arch, "wgmma", rule, 32, kMeasuredHere);
         }
       }
     }
-    mma_sync(arch, kHopper, kMeasuredHere, kPublishedVectors);
-    mma_sync_lowered_fp8(arch, kMeasuredHere, kPublishedVectors);
+    mma_sync(arch, kHopper, kMeasuredHere);
+    mma_sync_lowered_fp8(arch, kMeasuredHere, kMeasuredHere);
   }
 
   // tcgen05 reads sub-byte operands from byte containers, so a block is 32 products of any of them.
@@ -176,7 +167,7 @@ class Table {
     for (const OutputFormat output : {OutputFormat::kF32, OutputFormat::kF16}) {
       for (const OperandFormat a : {kE4m3, kE5m2, kE3m2, kE2m3, kE2m1}) {
         for (const OperandFormat b : {kE4m3, kE5m2, kE3m2, kE2m3, kE2m1})
-          row(arch, family, unit_rule(kHopper, a, b, output, 32), 32, kPublishedModel);
+          row(arch, family, unit_rule(kHopper, a, b, output, 32), 32, kPublished);
       }
     }
   }
@@ -185,33 +176,32 @@ class Table {
     const Arch arch = Arch::kSm100a;
     for (const OperandFormat f : {kBf16, kF16}) {
       row(arch, "tcgen05.kind::f16", unit_rule(kHopper, f, f, OutputFormat::kF32, 16), 16,
-          kPublishedModel);
+          kPublished);
     }
     row(arch, "tcgen05.kind::f16", unit_rule(kHopper, kF16, kF16, OutputFormat::kF16, 16), 16,
-        kPublishedModel);
+        kPublished);
     row(arch, "tcgen05.kind::tf32", unit_rule(kHopper, kTf32, kTf32, OutputFormat::kF32, 8), 8,
-        kPublishedModel);
+        kPublished);
     f8f6f4(arch, "tcgen05.kind::f8f6f4");
     block_scaled(arch, "tcgen05.kind::mxf8f6f4.block32", "tcgen05.kind::mxf4.block32",
-                 "tcgen05.kind::mxf4nvf4.block16", kPublishedModel);
+                 "tcgen05.kind::mxf4nvf4.block16", kPublished);
     Rule nvf4_block32;
     for (const Instruction& r : rows)
       if (r.family == "tcgen05.kind::mxf4.block32") nvf4_block32 = r.arithmetic.rule;
-    row(arch, "tcgen05.kind::mxf4nvf4.block32", nvf4_block32, 64, kPublishedModel,
-        Lowering::kNative, ".ue8m0");
-    mma_sync(arch, kHopper, kPublishedVectors, kPublishedVectors);
-    mma_sync_lowered_fp8(arch, kPublishedVectors, kPublishedVectors);
+    row(arch, "tcgen05.kind::mxf4nvf4.block32", nvf4_block32, 64, kPublished, Lowering::kNative,
+        ".ue8m0");
+    mma_sync(arch, kHopper, kPublished);
+    mma_sync_lowered_fp8(arch, kPublished, kInferred);
   }
 
   void ampere_and_ada() {
-    for (const Arch arch : {Arch::kSm80, Arch::kSm89})
-      mma_sync(arch, kAmpere, kPublishedVectors, kPublishedVectors);
+    for (const Arch arch : {Arch::kSm80, Arch::kSm89}) mma_sync(arch, kAmpere, kPublished);
     for (const OutputFormat output : {OutputFormat::kE8m13, OutputFormat::kF16}) {
       for (const OperandFormat a : {kE4m3, kE5m2}) {
         for (const OperandFormat b : {kE4m3, kE5m2}) {
           Rule rule = unit_rule(kAmpere, a, b, output, 32);
           rule.fraction_bits = 13;
-          row(Arch::kSm89, "mma.sync", rule, 32, a == b ? kPublishedVectors : kPublishedModel);
+          row(Arch::kSm89, "mma.sync", rule, 32, kPublished);
         }
       }
     }
@@ -219,10 +209,10 @@ class Table {
 
   void rtx_blackwell() {
     const Arch arch = Arch::kSm120;
-    mma_sync(arch, kHopper, kPublishedModel, kPublishedModel);
+    mma_sync(arch, kHopper, kPublished);
     f8f6f4(arch, "mma.sync.kind::f8f6f4");
     block_scaled(arch, "mma.sync.kind::mxf8f6f4.block32", "mma.sync.kind::mxf4.block32",
-                 "mma.sync.kind::mxf4nvf4.block16", kPublishedModel);
+                 "mma.sync.kind::mxf4nvf4.block16", kPublished);
   }
 };
 

@@ -9,7 +9,7 @@
 //   a
 //     NaN or Inf is near, the lane is handed to fdpa(). Specials carry an exponent so large that
 //     the same range test finds them.
-// Decides nothing: bits are those of the scalar path, which tests hold it to.
+// Decides nothing: bits are those of the scalar path, which tests hold it to (SPEC NUM-4.11).
 #pragma once
 
 #include <cstdint>

@@ -2,6 +2,7 @@
 // that the recorded inputs can tell the right rule from its neighbours.
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 
 #include "model/core/testing.hpp"
@@ -27,7 +28,8 @@ RecordedTiles load(const std::string& name) {
 
 // Mismatches per style of one arithmetic over all recorded results.
 std::map<int, int> mismatches(const RecordedTiles& v, const Arithmetic& arithmetic) {
-  std::map<int, int> count = {{0, 0}, {1, 0}, {2, 0}, {3, 0}, {4, 0}};
+  std::map<int, int> count;
+  for (int style = 0; style < 5; ++style) count[style] = 0;
   for (int t = 0; t < v.tiles; ++t) {
     for (int i = 0; i < v.m; ++i) {
       for (int j = 0; j < v.n; ++j) {
@@ -96,6 +98,30 @@ TEST_CASE("every result recorded on an H200 is reproduced, NaN and Inf included"
     REQUIRE(tile_mismatches(v, MmaPath::kScalar) == 0);
     REQUIRE(tile_mismatches(v, MmaPath::kBest) == 0);
   }
+}
+
+TEST_CASE("every instruction's tiles recorded by the probe are reproduced, and no result is -0",
+          "[NUM-4.3][NUM-4.4][NUM-4.9]") {
+  // One or two tiles for each of the probe's seven styles (cuda/probe/mma_inputs.cuh).
+  int files = 0;
+  int zeros = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::string(ASSAY_TENSOR_CORE_VECTORS) + "/probe")) {
+    const auto loaded = load_tiles(entry.path().string(), Arch::kSm90a);
+    if (!loaded) FAIL(loaded.error().sentence);
+    const RecordedTiles& v = *loaded;
+    CAPTURE(v.instruction->name());
+    ++files;
+    CHECK(v.instruction->evidence == Evidence::kMeasured);
+    CHECK(sum_of(mismatches(v, v.instruction->arithmetic)) == 0);
+    CHECK(tile_mismatches(v, MmaPath::kBest) == 0);
+    for (const F32 d : v.d) {
+      CHECK(d.bits != 0x80000000u);
+      zeros += d.bits == 0;
+    }
+  }
+  CHECK(files == 28);
+  CHECK(zeros > 100);
 }
 
 TEST_CASE("the recorded results reject every neighbouring rule", "[NUM-4.9]") {

@@ -1,76 +1,9 @@
-"""The assay command as a user meets it: exit codes, sentences, --json, nothing half-written.
+"""assay without a trace: usage, output, size, profiles."""
 
-Run as: cli_test.py ASSAY [unittest options]. Standard library only.
-"""
-
-import array
-import json
-import os
-import pathlib
-import re
-import struct
 import subprocess
-import sys
-import tempfile
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-ASSAY = ""
-
-OK, MISMATCH, BAD_INPUT, UNSUPPORTED = 0, 1, 2, 3
-
-
-def run(*arguments, **options):
-    return subprocess.run([ASSAY, *map(str, arguments)], capture_output=True, text=True,
-                          timeout=300, **options)
-
-
-class Command(unittest.TestCase):
-    """Helpers: a directory per test, and what a refusal must look like."""
-
-    def setUp(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.dir = pathlib.Path(directory.name)
-
-    def refuse(self, *arguments, says, code=BAD_INPUT):
-        """Exit code, one sentence on standard error that holds all of `says`, nothing printed,
-        no file left behind."""
-        before = self.snapshot()
-        result = run(*arguments)
-        self.assertEqual(result.returncode, code, (arguments, result.stdout, result.stderr))
-        self.assertEqual(result.stdout, "", arguments)
-        self.assertRegex(result.stderr, r"\Aassay: [^\n]{10,}\n\Z")
-        for part in [says] if isinstance(says, str) else says:
-            self.assertIn(part, result.stderr)
-        self.assertEqual(self.snapshot(), before, "a refused command must leave no file")
-        return result.stderr
-
-    def snapshot(self):
-        return {p: p.read_bytes() for p in sorted(self.dir.rglob("*")) if p.is_file()}
-
-    def succeed(self, *arguments, code=OK):
-        result = run(*arguments)
-        self.assertEqual(result.returncode, code, (arguments, result.stdout, result.stderr))
-        self.assertEqual(result.stderr, "", "progress is for terminals only")
-        return result.stdout
-
-    def json(self, *arguments, code=OK):
-        return json.loads(self.succeed(*arguments, "--json", code=code))
-
-    def assert_same_fields(self, text, value, path=()):
-        """Every key and every leaf of the JSON is in the text."""
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                self.assertIn(key, text, path)
-                self.assert_same_fields(text, inner, (*path, key))
-        elif isinstance(value, list):
-            for i, inner in enumerate(value):
-                self.assert_same_fields(text, inner, (*path, i))
-        else:
-            shown = (str(value).lower() if isinstance(value, bool) else
-                     f"{value:.4g}" if isinstance(value, float) else str(value))
-            self.assertIn(shown, text, path)
+from cli_testing import ASSAY, BAD_INPUT, Command
 
 
 class Usage(Command):
@@ -195,11 +128,5 @@ class Profiles(Command):
             self.refuse(*verb, "--profile", "flashinfer", says=['"flashinfer"', "assay-oneside"])
 
 
-def main():
-    global ASSAY
-    ASSAY = sys.argv.pop(1)
-    unittest.main(verbosity=1)
-
-
 if __name__ == "__main__":
-    main()
+    unittest.main()
