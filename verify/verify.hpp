@@ -12,6 +12,7 @@
 //   gen/gen.hpp           cases into rounds; gen/cases.hpp: random cases and smaller ones
 //   suites/suites.hpp     the axes under test as data; what each suite must have exercised
 //   mutants/mutants.hpp   wrong kernels, and the check that must catch each
+//   golden/golden.hpp     the legal output of one operation as a file; a file against it
 //   CONTRACT.md           per output: bitwise, or equal as sets; variations allowed
 //
 //   auto subject = load_subject("sim");                          // or "plugin:libmine.so"

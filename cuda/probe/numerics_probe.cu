@@ -1,6 +1,7 @@
 // Compares the model of model/numerics with the GPU that this program runs on. The model's own
 // headers are compiled for the device, so what is compared is the text that the CPU oracle uses:
-//   * exhaustive sweeps of special functions, conversions and 16-bit additions (sweeps.cuh);
+//   * exhaustive sweeps of special functions, conversions and 16-bit additions (sweeps.cuh), and
+//     products and fused sums where results are flushed (flushing.cuh);
 //   * matrix instructions on random, adversarial and raw-bit tiles (mma_check.cuh): wgmma on sm_90,
 //     mma.sync everywhere.
 // Prints a table, writes JSON, and exits with 0 if nothing differed and 1 otherwise.
@@ -18,6 +19,7 @@
 #include <sstream>
 
 #include "cuda/probe/dump.cuh"
+#include "cuda/probe/flushing.cuh"
 #include "cuda/probe/mma_check.cuh"
 #include "cuda/probe/sweeps.cuh"
 
@@ -171,6 +173,7 @@ int run(const Options& options) {
   const auto tile = [&](const MmaResult& r) { report.add(r); };
   if (!options.dump.empty()) dump_tables(options.dump);
   run_sweeps(properties.major, sweep);
+  run_flushing(sweep);
   Buffers buffers;
   if (!options.dump.empty()) {
     buffers.tiles = std::fopen((options.dump + "/tiles.bin").c_str(), "wb");

@@ -260,54 +260,6 @@ __global__ void binary_sweep(std::uint64_t inputs, Comparison* out) {
   finish_sweep(out, wrong, hash);
 }
 
-// Products just below 2^-126, where flushing before and after rounding differ. The second operand
-// is the f32 nearest to 2^-126 / x, x having exponent -63, so that the product is within 2^-24 of
-// 2^-126.
-__device__ inline void near_smallest(std::uint32_t seed, float& x, float& y) {
-  x = as_float(0x20000000u | (seed & 0x7FFFFFu));
-  y = static_cast<float>(0x1p-126 / static_cast<double>(x));
-  if (seed & 0x800000u) y = as_float(as_bits(y) ^ 0x80000000u);
-}
-__device__ inline std::uint32_t hw_mul_near(std::uint32_t seed) {
-  float x, y;
-  near_smallest(seed, x, y);
-  return hw_mul_ftz(as_bits(x), as_bits(y));
-}
-__device__ inline std::uint32_t hw_fma_near(
-    std::uint32_t seed) {  // c is the zero of the other sign
-  float x, y, z;
-  near_smallest(seed, x, y);
-  asm volatile("fma.rn.ftz.f32 %0, %1, %2, %3;" : "=f"(z) : "f"(x), "f"(y), "f"(-0.0f * y));
-  return as_bits(z);
-}
-// Flushed if the exact product is below 2^-126; if it is below after rounding to 24 bits.
-__device__ inline std::uint32_t flushed(std::uint32_t seed, bool round_first) {
-  float x, y;
-  near_smallest(seed, x, y);
-  const double product = static_cast<double>(x) * static_cast<double>(y);  // exact: 48 bits
-  const double compared =
-      round_first ? static_cast<double>(static_cast<float>(product * 0x1p64)) * 0x1p-64 : product;
-  const std::uint32_t sign = product < 0 ? 0x80000000u : 0u;
-  if (fabs(compared) < 0x1p-126) return sign;
-  return as_bits(static_cast<float>(product));
-}
-__device__ inline std::uint32_t model_mul_near(std::uint32_t seed) {
-  float x, y;
-  near_smallest(seed, x, y);
-  return mul_rn(F32{as_bits(x)}, F32{as_bits(y)}, true).bits;
-}
-__device__ inline std::uint32_t model_fma_near(std::uint32_t seed) {
-  float x, y;
-  near_smallest(seed, x, y);
-  return fma_rn(F32{as_bits(x)}, F32{as_bits(y)}, F32{as_bits(-0.0f * y)}, true).bits;
-}
-ASSAY_UNARY(MulNear, hw_mul_near(x), model_mul_near(x))
-ASSAY_UNARY(FmaNear, hw_fma_near(x), model_fma_near(x))
-ASSAY_UNARY(MulNearExact, hw_mul_near(x), flushed(x, false))
-ASSAY_UNARY(MulNearRounded, hw_mul_near(x), flushed(x, true))
-ASSAY_UNARY(FmaNearExact, hw_fma_near(x), flushed(x, false))
-ASSAY_UNARY(FmaNearRounded, hw_fma_near(x), flushed(x, true))
-
 inline constexpr int kSweepBlocks = 132 * 16;
 inline constexpr int kSweepThreads = 256;
 
@@ -372,17 +324,6 @@ inline void run_sweeps(int compute_major, const std::function<void(const SweepRe
   each(run_binary<Max, false>("max.f32, 2^32 pairs"));
   each(run_binary<MaxNan, false>("max.NaN.f32, 2^32 pairs"));
   each(run_binary<Min, false>("min.f32, 2^32 pairs"));
-  each(run_unary<MulNear>("mul.rn.ftz.f32 near 2^-126", 1u << 24));
-  each(run_unary<FmaNear>("fma.rn.ftz.f32 near 2^-126", 1u << 24));
-  // Two hypotheses about those: whichever differs nowhere is the hardware's rule.
-  each(
-      run_unary<MulNearExact>("hypothesis: mul.ftz flushes exact products below 2^-126", 1u << 24));
-  each(
-      run_unary<MulNearRounded>("hypothesis: mul.ftz flushes after rounding to 24 bits", 1u << 24));
-  each(
-      run_unary<FmaNearExact>("hypothesis: fma.ftz flushes exact products below 2^-126", 1u << 24));
-  each(
-      run_unary<FmaNearRounded>("hypothesis: fma.ftz flushes after rounding to 24 bits", 1u << 24));
   each(run_binary<DivApproxFtz, false>("div.approx.ftz.f32, 2^32 pairs"));
   each(run_binary<DivApprox, false>("div.approx.f32, 2^32 pairs"));
   each(run_binary<DivFullFtz, false>("div.full.ftz.f32, 2^32 pairs"));

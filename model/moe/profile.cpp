@@ -144,17 +144,7 @@ constexpr std::array<CombineProfile, 8> kProfiles = {{
      Grade::kBitsClaimed, kInferred, kTrtR3},
 }};
 
-constexpr std::array<std::string_view, 4> kEvidenceNames = {"measured", "read from source",
-                                                            "published", "inferred"};
-constexpr std::array<std::string_view, 4> kGradeNames = {"bits", "bits-claimed", "decisions",
-                                                         "values"};
-
 }  // namespace
-
-std::string_view evidence_name(Evidence evidence) {
-  return kEvidenceNames[static_cast<std::size_t>(evidence)];
-}
-std::string_view grade_name(Grade grade) { return kGradeNames[static_cast<std::size_t>(grade)]; }
 
 std::span<const CombineProfile> combine_profiles() { return kProfiles; }
 

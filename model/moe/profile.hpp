@@ -2,19 +2,14 @@
 // only file that a new profile touches. This file decides what a profile says about itself.
 #pragma once
 
-#include <cstdint>
 #include <span>
 #include <string_view>
 
+#include "model/core/evidence.hpp"
 #include "model/core/expected.hpp"
 #include "model/moe/combine.hpp"
 
 namespace assay::moe {
-
-enum class Evidence : std::uint8_t { kMeasured, kReadFromSource, kPublished, kInferred };
-enum class Grade : std::uint8_t { kBits, kBitsClaimed, kDecisions, kValues };
-std::string_view evidence_name(Evidence evidence);  // "measured", "read from source", ...
-std::string_view grade_name(Grade grade);           // "bits", "bits-claimed", ...
 
 struct CombineProfile {
   // One field of the arithmetic, with where its value comes from.

@@ -34,19 +34,20 @@ ASSAY_HD constexpr Term decode(F32 x) {
 
 ASSAY_HD constexpr int bit_width(Wide x) {
   const auto high = static_cast<std::uint64_t>(x >> 64);
-  return high != 0 ? 64 + assay::bit_width(high)
-                   : assay::bit_width(static_cast<std::uint64_t>(x));
+  return high != 0 ? 64 + assay::bit_width(high) : assay::bit_width(static_cast<std::uint64_t>(x));
 }
 
 // `significand` * 2^exponent rounded to f32, overflowing as IEEE 754 says. The lowest bit of
 // `significand` may stand for "and something more below"; it is far below every rounding position.
+// With `flush` there are no subnormal results (SPEC NUM-3.2).
 ASSAY_HD constexpr F32 round_to_f32(bool negative, Wide significand, int exponent,
-                                    Rounding rounding) {
+                                    Rounding rounding, bool flush) {
   const std::uint32_t sign = negative ? 0x80000000u : 0u;
   if (significand == 0) return F32{sign};
-  // The result is an integer multiple of 2^unit with at most 24 bits; unit is never below 2^-149.
+  // The result is an integer multiple of 2^unit with at most 24 bits. IEEE 754 keeps unit at or
+  // above -149; a flushing unit rounds to 24 bits wherever the number lies.
   int unit = exponent + bit_width(significand) - 24;
-  if (unit < -149) unit = -149;
+  if (unit < -149 && !flush) unit = -149;
   const int shift = unit - exponent;
   std::uint32_t kept = 0;
   bool away = false;
@@ -71,6 +72,11 @@ ASSAY_HD constexpr F32 round_to_f32(bool negative, Wide significand, int exponen
         break;
     }
   }
+  // A number below 2^-126 survives flushing only by rounding up to 2^-126.
+  if (unit < -149 && flush) {
+    const bool reaches_normal = unit == -150 && kept + (away ? 1 : 0) == 1u << 24;
+    return F32{sign | (reaches_normal ? Format<F32>::kMinNormal : 0u)};
+  }
   // kept < 2^24; as in narrow(), its leading one and a carry add to the exponent field.
   const int base_field = unit + 149;
   if (base_field >= 254) {
@@ -92,7 +98,7 @@ ASSAY_HD constexpr Term with_leading_bit_47(Term t) {
 }
 
 // The sum of two terms, rounded once. Significands have at most 48 bits.
-ASSAY_HD constexpr F32 add_terms(Term a, Term b, Rounding rounding) {
+ASSAY_HD constexpr F32 add_terms(Term a, Term b, Rounding rounding, bool flush) {
   if (a.significand == 0 && b.significand == 0) {
     // Equal signs keep theirs; -0 + 0 is +0, or -0 when rounding down.
     const bool negative = a.negative == b.negative ? a.negative : rounding == Rounding::kDown;
@@ -106,7 +112,8 @@ ASSAY_HD constexpr F32 add_terms(Term a, Term b, Rounding rounding) {
     a = b;
     b = swap;
   }
-  if (b.significand == 0) return round_to_f32(a.negative, a.significand, a.exponent, rounding);
+  if (b.significand == 0)
+    return round_to_f32(a.negative, a.significand, a.exponent, rounding, flush);
   // 64 bits of room below a: a smaller b leaves only "something" there, which is enough, because
   // a - b then still has more than 100 bits.
   const Wide wide_a = Wide{a.significand} << 64;
@@ -119,10 +126,10 @@ ASSAY_HD constexpr F32 add_terms(Term a, Term b, Rounding rounding) {
   }
   const int exponent = a.exponent - 64;
   if (a.negative == b.negative)
-    return round_to_f32(a.negative, wide_a + wide_b, exponent, rounding);
+    return round_to_f32(a.negative, wide_a + wide_b, exponent, rounding, flush);
   if (wide_a == wide_b) return F32{rounding == Rounding::kDown ? 0x80000000u : 0u};
-  return wide_a > wide_b ? round_to_f32(a.negative, wide_a - wide_b, exponent, rounding)
-                         : round_to_f32(b.negative, wide_b - wide_a, exponent, rounding);
+  return wide_a > wide_b ? round_to_f32(a.negative, wide_a - wide_b, exponent, rounding, flush)
+                         : round_to_f32(b.negative, wide_b - wide_a, exponent, rounding, flush);
 }
 
 }  // namespace exact_detail
@@ -147,8 +154,7 @@ ASSAY_HD constexpr F32 exact_fma(F32 a, F32 b, F32 c, Rounding rounding, bool fl
   const exact_detail::Term y = exact_detail::decode(b);
   const exact_detail::Term product{product_negative, x.significand * y.significand,
                                    x.exponent + y.exponent};
-  const F32 sum = exact_detail::add_terms(product, exact_detail::decode(c), rounding);
-  return flush ? flush_subnormal(sum) : sum;
+  return exact_detail::add_terms(product, exact_detail::decode(c), rounding, flush);
 }
 
 // a + b with one rounding, in integers; NaN and flushing as above (SPEC NUM-3.1).
@@ -162,9 +168,7 @@ ASSAY_HD constexpr F32 exact_add(F32 a, F32 b, Rounding rounding, bool flush) {
     return is_infinite(b) && a.bits != b.bits ? canonical_nan<F32>() : a;
   }
   if (is_infinite(b)) return b;
-  const F32 sum =
-      exact_detail::add_terms(exact_detail::decode(a), exact_detail::decode(b), rounding);
-  return flush ? flush_subnormal(sum) : sum;
+  return exact_detail::add_terms(exact_detail::decode(a), exact_detail::decode(b), rounding, flush);
 }
 
 // a * b with one rounding, in integers (SPEC NUM-3.5). The addend -0 leaves a product's sign alone,
@@ -199,9 +203,8 @@ ASSAY_HD constexpr F32 exact_div(F32 a, F32 b, Rounding rounding, bool flush) {
   const exact_detail::Wide dividend = exact_detail::Wide{x.significand} << 40;
   const exact_detail::Wide quotient = dividend / y.significand;
   const bool inexact = quotient * y.significand != dividend;
-  const F32 result = exact_detail::round_to_f32(negative, (quotient << 1) | (inexact ? 1 : 0),
-                                                x.exponent - y.exponent - 41, rounding);
-  return flush ? flush_subnormal(result) : result;
+  return exact_detail::round_to_f32(negative, (quotient << 1) | (inexact ? 1 : 0),
+                                    x.exponent - y.exponent - 41, rounding, flush);
 }
 
 }  // namespace assay::numerics

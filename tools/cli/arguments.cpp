@@ -35,6 +35,17 @@ const OptionalText& Arguments::option(const std::string& name, const std::string
   return text;
 }
 
+const std::vector<std::string>& Arguments::repeated(const std::string& name,
+                                                    const std::string& value_name,
+                                                    const std::string& what) {
+  std::vector<std::string>& list = lists_.emplace_back();
+  app_.add_option(name, list, what)
+      ->type_name(value_name)
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  return list;
+}
+
 const bool& Arguments::flag(const std::string& name, const std::string& what) {
   bool& given = flags_.emplace_back(false);
   app_.add_flag(name, given, what)->disable_flag_override();

@@ -29,6 +29,9 @@ class Arguments {
   // empty if it was not given. The reference lives as long as this object.
   const OptionalText& option(const std::string& name, const std::string& value_name,
                              const std::string& what);
+  // The same, given any number of times; its values in order.
+  const std::vector<std::string>& repeated(const std::string& name, const std::string& value_name,
+                                           const std::string& what);
   const bool& flag(const std::string& name, const std::string& what);
   // An argument without a name that must be given.
   const OptionalText& positional(const std::string& value_name, const std::string& what);
@@ -49,6 +52,7 @@ class Arguments {
   };
   CLI::App& app_;
   std::deque<OptionalText> texts_;  // a deque: references stay valid
+  std::deque<std::vector<std::string>> lists_;
   std::deque<bool> flags_;
   std::vector<Positional> positionals_;
 };

@@ -34,12 +34,19 @@ FormatFacts facts(ElementFormat format) {
       return {"f32", 4};
     case ElementFormat::kE4m3:
       return {"e4m3", 1};
+    case ElementFormat::kE5m2:
+      return {"e5m2", 1};
+    case ElementFormat::kE2m1:
+      return {"e2m1", 1};
+    case ElementFormat::kUe8m0:
+      return {"ue8m0", 1};
   }
   CONTRACT(false, static_cast<int>(format));
 }
 
 bool is_float(ElementFormat format) {
-  return format != ElementFormat::kBytes && format != ElementFormat::kInt32;
+  return format != ElementFormat::kBytes && format != ElementFormat::kInt32 &&
+         format != ElementFormat::kUe8m0;
 }
 
 // Calls `use` with the bit type of a floating format.
@@ -54,8 +61,13 @@ auto as_float_type(ElementFormat format, std::uint32_t bits, Use use) {
       return use(F32{bits});
     case ElementFormat::kE4m3:
       return use(E4m3{static_cast<std::uint8_t>(bits)});
+    case ElementFormat::kE5m2:
+      return use(E5m2{static_cast<std::uint8_t>(bits)});
+    case ElementFormat::kE2m1:
+      return use(E2m1{static_cast<std::uint8_t>(bits)});
     case ElementFormat::kBytes:
     case ElementFormat::kInt32:
+    case ElementFormat::kUe8m0:
       break;
   }
   CONTRACT(false, static_cast<int>(format));
@@ -95,6 +107,8 @@ ElementFormat format_of(moe::Dtype dtype) {
 }
 
 std::uint32_t load_element(ElementFormat format, const std::byte* elements, std::int64_t index) {
+  if (format == ElementFormat::kE2m1)
+    return static_cast<std::uint32_t>(elements[index / 2]) >> (index % 2 * 4) & 15u;
   const std::int64_t bytes = format_bytes(format);
   std::uint32_t bits = 0;
   std::memcpy(&bits, elements + index * bytes, static_cast<std::size_t>(bytes));
@@ -110,6 +124,10 @@ std::string show_value(ElementFormat format, std::uint32_t bits) {
   if (format == ElementFormat::kInt32) return fmt::format("{}", static_cast<std::int32_t>(bits));
   const std::string hex = fmt::format("0x{:0{}x}", bits, 2 * format_bytes(format));
   if (format == ElementFormat::kBytes) return hex;
+  if (format == ElementFormat::kUe8m0)
+    return bits == numerics::kUe8m0Nan
+               ? hex + " (NaN)"
+               : fmt::format("{} (2^{})", hex, static_cast<std::int32_t>(bits) - 127);
   if (is_nan(format, bits)) return hex + " (NaN)";
   const float value =
       as_float_type(format, bits, [](auto x) { return numerics::to_float(numerics::widen(x)); });

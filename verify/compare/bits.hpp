@@ -13,7 +13,19 @@
 
 namespace assay::verify {
 
-enum class ElementFormat : std::uint8_t { kBytes, kInt32, kBf16, kF16, kF32, kE4m3 };
+// kE2m1 elements share a byte, the first in the low nibble. kUe8m0 is a power of two without sign:
+// its codes are counted like numbers, not in ulp.
+enum class ElementFormat : std::uint8_t {
+  kBytes,
+  kInt32,
+  kBf16,
+  kF16,
+  kF32,
+  kE4m3,
+  kE5m2,
+  kE2m1,
+  kUe8m0,
+};
 std::string_view format_name(ElementFormat format);  // "bytes", "int32", "bf16", ...
 std::int64_t format_bytes(ElementFormat format);
 ElementFormat format_of(moe::Dtype dtype);

@@ -118,6 +118,13 @@ void add_coverage_lines(const Coverage& coverage, std::vector<std::string>& line
   if (first) lines.push_back(line("COVERAGE", "nothing was exercised"));
 }
 
+std::string compared_line(const Report& report) {
+  std::string text;
+  for (const auto& [name, elements] : report.compared)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", elements, name);
+  return line("COMPARED", text);
+}
+
 std::string cut(std::string text) {
   if (text.size() <= kColumnsMax) return text;
   text.resize(kColumnsMax - 3);
@@ -250,7 +257,10 @@ std::string to_text(const Report& report) {
     lines.push_back(line("ROUNDS", fmt::format("{} of {} mismatch", report.mismatching_rounds,
                                                report.coverage.rounds)));
   }
-  add_coverage_lines(report.coverage, lines);
+  if (report.compared.empty())
+    add_coverage_lines(report.coverage, lines);
+  else
+    lines.push_back(compared_line(report));
   std::vector<std::string> tail;
   for (const auto& [name, value] : report.provenance)
     tail.push_back(line(tail.empty() ? "FROM" : "", name + ": " + value));
@@ -279,10 +289,13 @@ nlohmann::ordered_json to_json(const Report& report) {
   json["mismatches"] = nlohmann::ordered_json::array();
   for (const Mismatch& mismatch : report.mismatches)
     json["mismatches"].push_back(mismatch_json(mismatch));
-  nlohmann::ordered_json coverage = nlohmann::ordered_json::object();
-  for (const CoverageField& field : coverage_fields())
-    coverage[field.name] = report.coverage.*field.count;
-  json["coverage"] = std::move(coverage);
+  nlohmann::ordered_json counts = nlohmann::ordered_json::object();
+  if (report.compared.empty()) {
+    for (const CoverageField& field : coverage_fields())
+      counts[field.name] = report.coverage.*field.count;
+  }
+  for (const auto& [name, elements] : report.compared) counts[name] = elements;
+  json[report.compared.empty() ? "coverage" : "compared"] = std::move(counts);
   nlohmann::ordered_json provenance = nlohmann::ordered_json::object();
   for (const auto& [name, value] : report.provenance) provenance[name] = value;
   json["provenance"] = std::move(provenance);

@@ -37,6 +37,9 @@ struct Report {
   // Why CONFORMS is not said: what a suite had to exercise and did not, or the subject's reason.
   std::vector<std::string> reasons;
   Coverage coverage;
+  // What a comparison of files looked at: {"d", elements}. Told in place of the coverage, which
+  // counts rounds of dispatch and combine.
+  std::vector<std::pair<std::string, std::int64_t>> compared;
   // {"subject", "sim"}, {"profile", "... grade bits-claimed"}, {"oracle", "0.1.0"}, ... in print
   // order
   std::vector<std::pair<std::string, std::string>> provenance;

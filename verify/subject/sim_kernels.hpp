@@ -24,4 +24,10 @@ struct SimKernels {
 
 const SimKernels& own_sim_kernels();
 
+// Parts of its combine table, compiled apart.
+SimKernels::Combine compact_sim_combine(one_sided::Sum sum, one_sided::RowFormat rows,
+                                        one_sided::RowFormat out, int top_k);
+SimKernels::Combine other_sim_combine(one_sided::Sum sum, one_sided::RowFormat rows,
+                                      one_sided::RowFormat out, int top_k);
+
 }  // namespace assay::verify

@@ -7,6 +7,8 @@
 #include <span>
 #include <string_view>
 
+#include "model/core/evidence.hpp"
+
 namespace assay::numerics::quantize {
 
 enum class Element : std::uint8_t { kE4m3, kE5m2, kE2m1 };
@@ -38,9 +40,6 @@ enum class ScaleRule : std::uint8_t {
 // Which value is compared with zero to give a zero multiplier to an all-zero block.
 enum class ZeroTest : std::uint8_t { kNone, kAmax, kUnroundedScale, kStoredScale };
 
-// How much may be claimed (DESIGN: bits, bits-claimed, decisions, values).
-enum class Grade : std::uint8_t { kBits, kBitsClaimed };
-
 struct Recipe {
   std::string_view name;
   Element element = Element::kE4m3;
@@ -49,9 +48,9 @@ struct Recipe {
   AmaxRule amax = AmaxRule::kFromZero;
   ScaleRule scale = ScaleRule::kUe8m0Up;
   ZeroTest zero_test = ZeroTest::kNone;
-  bool flush = false;            // f32 arithmetic of the kernel's build is .ftz
-  bool sixteen_bit_only = true;  // the kernel takes f16 and bf16 but no f32
-  Grade grade = Grade::kBitsClaimed;
+  bool flush = false;                 // f32 arithmetic of the kernel's build is .ftz
+  bool sixteen_bit_only = true;       // the kernel takes f16 and bf16 but no f32
+  Grade grade = Grade::kBitsClaimed;  // how much may be claimed
   std::string_view source;
 
   constexpr bool takes_global_scale() const { return scale_format == ScaleFormat::kE4m3; }

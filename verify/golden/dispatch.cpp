@@ -1,0 +1,416 @@
+// assay golden dispatch: targets, counters and receive buffers of one round. What is legal is
+// model/moe/dispatch.hpp; this file decides the tensors, and how a got file's own choice of slots
+// is adopted: by the slots that it recorded, else by the content of whole rows (SPEC VER-7.6).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "model/core/text.hpp"
+#include "model/moe/dispatch.hpp"
+#include "verify/golden/compare.hpp"
+#include "verify/golden/op.hpp"
+
+namespace assay::verify {
+namespace {
+
+constexpr std::string_view kSlotRules = "counter, prefix, canonical and token_index";
+constexpr std::string_view kPayload = "payload.";
+constexpr std::string_view kIdPayload = "topk_ids";
+
+struct Rows {  // of one payload in the file
+  moe::Payload payload;
+  TensorView view;  // [ep, t, ...]
+  std::vector<const std::byte*> sources;
+};
+
+struct Problem {
+  std::int32_t ep = 1, tokens = 0, top_k = 1, max_tokens = 1;
+  std::optional<moe::DispatchPlan> plan;
+  std::vector<std::int32_t> num_tokens;
+  std::vector<Rows> payloads;
+  std::optional<std::int32_t> invalid_id;
+
+  std::size_t picks() const {
+    return static_cast<std::size_t>(tokens) * static_cast<std::size_t>(top_k);
+  }
+};
+
+Expected<moe::RankMask> read_mask(const GoldenInput& in, std::int32_t ep) {
+  if (!in.file->has("rank_mask")) return moe::RankMask::all();
+  ASSAY_TRY(const TensorView view, in.file->tensor("rank_mask"));
+  ASSAY_CHECK(view.expect({Dtype::kU64}, {{"word", static_cast<std::uint64_t>((ep + 63) / 64)}}));
+  const std::vector<std::uint64_t> words = Elements<std::uint64_t>(view.bytes).copy();
+  return moe::RankMask::from_words(words.data(), ep);
+}
+
+Expected<moe::Placement> read_placement(const GoldenInput& in, std::int32_t ep) {
+  ASSAY_TRY(const auto experts, in.integer<std::int32_t>("num_experts", 1, moe::kMaxExperts));
+  if (!in.file->has("physical_to_logical")) return moe::Placement::contiguous(ep, experts);
+  ASSAY_TRY(const TensorView view, in.file->tensor("physical_to_logical"));
+  ASSAY_CHECK(view.expect({Dtype::kI32}, {{"place", static_cast<std::uint64_t>(experts)}}));
+  const std::vector<std::int32_t> map = Elements<std::int32_t>(view.bytes).copy();
+  const std::int64_t logical = std::int64_t{*std::max_element(map.begin(), map.end())} + 1;
+  if (logical < 1 || logical > moe::kMaxExperts)
+    return bad_input(fmt::format("physical_to_logical names expert {}; allowed are 0 to {}",
+                                 logical - 1, moe::kMaxExperts - 1));
+  return moe::Placement::replicated(ep, static_cast<std::int32_t>(logical), map);
+}
+
+// The payload tensors, in the order of their names.
+Status read_payloads(const GoldenInput& in, Problem& p) {
+  for (const TensorView& view : in.file->tensors()) {
+    if (view.name.substr(0, kPayload.size()) != kPayload) continue;
+    Rows rows;
+    rows.view = view;
+    rows.payload.name = std::string(view.name.substr(kPayload.size()));
+    if (view.shape.size() < 2 || view.shape[0] != static_cast<std::uint64_t>(p.ep) ||
+        view.shape[1] != static_cast<std::uint64_t>(p.tokens))
+      return bad_input(
+          fmt::format("tensor {} has shape {}; its first axes are those of topk_ids, "
+                      "[{}, {}, ...]",
+                      view.name, shape_text(view.shape), p.ep, p.tokens));
+    std::uint64_t bits = dtype_bits(view.dtype);
+    for (std::size_t axis = 2; axis < view.shape.size(); ++axis) bits *= view.shape[axis];
+    if (bits == 0 || bits % 8 != 0)
+      return bad_input(
+          fmt::format("a row of tensor {} has {} bits; allowed are whole bytes, one "
+                      "at least",
+                      view.name, bits));
+    rows.payload.bytes_per_token = static_cast<std::int64_t>(bits / 8);
+    rows.payload.holds_expert_ids = p.invalid_id && rows.payload.name == kIdPayload &&
+                                    view.dtype == Dtype::kI32 && bits == 32u * p.top_k;
+    for (std::int32_t src = 0; src < p.ep; ++src)
+      rows.sources.push_back(view.bytes.data() + static_cast<std::size_t>(src) *
+                                                     static_cast<std::size_t>(p.tokens) *
+                                                     (bits / 8));
+    p.payloads.push_back(std::move(rows));
+  }
+  std::sort(p.payloads.begin(), p.payloads.end(),
+            [](const Rows& a, const Rows& b) { return a.payload.name < b.payload.name; });
+  return Done{};
+}
+
+Expected<Problem> read_problem(const GoldenInput& in, std::optional<moe::SlotRule> other = {}) {
+  Problem p;
+  ASSAY_TRY(const moe::SlotRule rule, moe::parse_slot_rule(in.text("slot_rule")));
+  ASSAY_TRY(const TensorView ids, in.file->tensor("topk_ids"));
+  ASSAY_CHECK(ids.expect({Dtype::kI32}, {{"source"}, {"token"}, {"top_k"}}));
+  for (const auto& [name, size, size_max] :
+       {std::tuple{"ranks", ids.shape[0], std::uint64_t{moe::kMaxRanks}},
+        std::tuple{"tokens", ids.shape[1], std::uint64_t{1} << 24},
+        std::tuple{"top_k", ids.shape[2], std::uint64_t{moe::kMaxTopK}}}) {
+    if (size < 1 || size > size_max)
+      return bad_input(fmt::format("{}: topk_ids has shape {}; allowed are 1 to {} {}",
+                                   in.file->path(), shape_text(ids.shape), size_max, name));
+  }
+  p.ep = static_cast<std::int32_t>(ids.shape[0]);
+  p.tokens = static_cast<std::int32_t>(ids.shape[1]);
+  p.top_k = static_cast<std::int32_t>(ids.shape[2]);
+  ASSAY_TRY(p.max_tokens, in.integer<std::int32_t>("max_tokens_per_rank", 1, 1 << 24));
+  ASSAY_TRY(const TensorView counts, in.file->tensor("num_tokens"));
+  ASSAY_CHECK(counts.expect({Dtype::kI32}, {{"source", ids.shape[0]}}));
+  p.num_tokens = Elements<std::int32_t>(counts.bytes).copy();
+  ASSAY_TRY(const moe::Placement placement, read_placement(in, p.ep));
+  if (in.has("invalid_id")) {
+    ASSAY_TRY(p.invalid_id, in.integer<std::int32_t>("invalid_id", INT32_MIN, INT32_MAX));
+    ASSAY_CHECK(moe::check_invalid_id(placement, *p.invalid_id));
+  }
+  const std::vector<std::int32_t> all = Elements<std::int32_t>(ids.bytes).copy();
+  std::vector<std::vector<std::int32_t>> picks;
+  for (std::int32_t src = 0; src < p.ep; ++src) {
+    const std::int32_t count = p.num_tokens[static_cast<std::size_t>(src)];
+    if (count < 0 || count > p.tokens)
+      return bad_input(
+          fmt::format("{}: num_tokens[{}] is {}; allowed are 0 to {}, the tokens of "
+                      "topk_ids",
+                      in.file->path(), src, count, p.tokens));
+    const auto first = all.begin() + static_cast<std::ptrdiff_t>(p.picks()) * src;
+    picks.emplace_back(first, first + std::ptrdiff_t{count} * p.top_k);
+  }
+  ASSAY_TRY(const moe::Routing routing, moe::Routing::make(p.top_k, p.max_tokens, picks));
+  ASSAY_TRY(const moe::RankMask mask, read_mask(in, p.ep));
+  ASSAY_TRY(p.plan, moe::plan_dispatch(placement, routing, other.value_or(rule), mask));
+  ASSAY_CHECK(read_payloads(in, p));
+  return p;
+}
+
+// --- outputs -------------------------------------------------------------------------------------
+
+// target_rank or target_slot [ep, t, top_k]: -1 where a rank has no such token, or is dead.
+GoldenTensor target_tensor(const Problem& p, const char* name,
+                           std::span<const std::int32_t> (moe::DispatchPlan::*of)(RankId) const) {
+  GoldenTensor out{.name = name, .dtype = Dtype::kI32};
+  out.shape = {static_cast<std::uint64_t>(p.ep), static_cast<std::uint64_t>(p.tokens),
+               static_cast<std::uint64_t>(p.top_k)};
+  out.axes = {"source", "token", "k"};
+  out.format = ElementFormat::kInt32;
+  out.clause = of == &moe::DispatchPlan::target_rank ? "MOE-2.1" : "MOE-2.3";
+  out.optional = true;
+  std::vector<std::int32_t> values(p.picks() * static_cast<std::size_t>(p.ep), -1);
+  out.compared.assign(values.size(), 0);
+  for (std::int32_t src = 0; src < p.ep; ++src) {
+    if (!p.plan->alive(RankId{src})) continue;
+    const std::span<const std::int32_t> own = ((*p.plan).*of)(RankId{src});
+    const std::size_t first = static_cast<std::size_t>(src) * p.picks();
+    std::copy(own.begin(), own.end(), values.begin() + static_cast<std::ptrdiff_t>(first));
+    std::fill_n(out.compared.begin() + static_cast<std::ptrdiff_t>(first), own.size(), 1);
+  }
+  out.bytes = bytes_of(std::span<const std::int32_t>(values));
+  return out;
+}
+
+GoldenTensor counter_tensor(const Problem& p) {
+  GoldenTensor out{.name = "recv_counters", .dtype = Dtype::kI32};
+  out.shape = {static_cast<std::uint64_t>(p.ep), static_cast<std::uint64_t>(p.ep)};
+  out.axes = {"rank", "source"};
+  out.format = ElementFormat::kInt32;
+  out.clause = "MOE-2.4";
+  std::vector<std::int32_t> values;
+  for (RankId dst{0}; dst.value() < p.ep; dst = dst.next()) {
+    for (const std::int32_t count : p.plan->recv_counters(dst)) {
+      values.push_back(count);
+      out.compared.push_back(p.plan->alive(dst));
+    }
+  }
+  out.bytes = bytes_of(std::span<const std::int32_t>(values));
+  return out;
+}
+
+// recv.<name> [dst, src, slot, ...]. Rows that hold no token are zero and not compared; those of
+// the id payload hold the invalid id and are, where one is given (SPEC VER-7.3).
+GoldenTensor recv_tensor(const Problem& p, const Rows& rows) {
+  GoldenTensor out{.name = "recv." + rows.payload.name, .dtype = rows.view.dtype};
+  const auto ep = static_cast<std::uint64_t>(p.ep), max = static_cast<std::uint64_t>(p.max_tokens);
+  out.shape = {ep, ep, max};
+  out.shape.insert(out.shape.end(), rows.view.shape.begin() + 2, rows.view.shape.end());
+  out.format = element_format(out.dtype);
+  const auto row_bytes = static_cast<std::uint64_t>(rows.payload.bytes_per_token);
+  if (row_bytes % static_cast<std::uint64_t>(format_bytes(out.format)) != 0)
+    out.format = ElementFormat::kBytes;
+  const std::uint64_t per_row =
+      out.format == ElementFormat::kE2m1
+          ? row_bytes * 2
+          : row_bytes / static_cast<std::uint64_t>(format_bytes(out.format));
+  const char* unit = out.format == ElementFormat::kBytes ? "byte" : "element";
+  out.where = [=](std::uint64_t i) {
+    const std::uint64_t row = i / per_row;
+    return std::vector<Coordinate>{{"rank", static_cast<std::int64_t>(row / max / ep)},
+                                   {"source", static_cast<std::int64_t>(row / max % ep)},
+                                   {"slot", static_cast<std::int64_t>(row % max)},
+                                   {unit, static_cast<std::int64_t>(i % per_row)}};
+  };
+  out.clause = "MOE-2.6";
+  const std::size_t per_rank = static_cast<std::size_t>(moe::recv_bytes(*p.plan, rows.payload));
+  out.bytes.assign(per_rank * ep, std::byte{0});
+  out.compared.assign(ep * ep * max * per_row, 0);
+  for (RankId dst{0}; dst.value() < p.ep; dst = dst.next()) {
+    if (!p.plan->alive(dst)) continue;
+    const std::size_t first = static_cast<std::size_t>(dst.value()) * per_rank;
+    moe::build_recv(*p.plan, dst, rows.payload, rows.sources, p.invalid_id.value_or(-1),
+                    std::span(out.bytes).subspan(first, per_rank));
+    for (RankId src{0}; src.value() < p.ep; src = src.next()) {
+      for (SlotId slot{0}; slot.value() < p.max_tokens; slot = slot.next()) {
+        if (!rows.payload.holds_expert_ids && !p.plan->source_of(dst, src, slot)) continue;
+        const std::uint64_t row = (static_cast<std::uint64_t>(dst.value()) * ep +
+                                   static_cast<std::uint64_t>(src.value())) *
+                                      max +
+                                  static_cast<std::uint64_t>(slot.value());
+        std::fill_n(out.compared.begin() + static_cast<std::ptrdiff_t>(row * per_row), per_row, 1);
+      }
+    }
+  }
+  return out;
+}
+
+// --- the choices of a got file
+// ---------------------------------------------------------------------
+
+// Targets as a file recorded them. Counters are compared like any tensor, so the legal ones stand
+// here: a wrong counter does not make slots illegal.
+struct Recorded {
+  std::vector<std::int32_t> rank, slot;
+  moe::ObservedTargets observed(const Problem& p) const {
+    moe::ObservedTargets out;
+    for (std::int32_t r = 0; r < p.ep; ++r) {
+      const std::size_t first = static_cast<std::size_t>(r) * p.picks();
+      const std::size_t count =
+          static_cast<std::size_t>(p.num_tokens[static_cast<std::size_t>(r)]) *
+          static_cast<std::size_t>(p.top_k);
+      out.target_rank.push_back(std::span(rank).subspan(first, count));
+      out.target_slot.push_back(std::span(slot).subspan(first, count));
+      out.recv_counters.push_back(p.plan->recv_counters(RankId{r}));
+    }
+    return out;
+  }
+};
+
+Expected<std::vector<std::int32_t>> read_got(const GoldenTensor& legal, const TensorFile& got) {
+  ASSAY_TRY(const TensorView view, find_got(legal, got));
+  return Elements<std::int32_t>(view.bytes).copy();
+}
+
+Mismatch violation_mismatch(const moe::TargetViolation& violation) {
+  Mismatch mismatch;
+  mismatch.check = "dispatch.targets";
+  mismatch.clause =
+      violation.what == moe::TargetViolation::What::kTargetRank ? "MOE-2.1" : "MOE-2.3";
+  mismatch.sentence = violation.sentence;
+  mismatch.where.push_back({"rank", violation.rank.value()});
+  if (violation.peer) mismatch.where.push_back({"destination", violation.peer->value()});
+  if (violation.token) mismatch.where.push_back({"token", violation.token->value()});
+  if (violation.k) mismatch.where.push_back({"k", violation.k->value()});
+  mismatch.values = Values{ElementFormat::kInt32, static_cast<std::uint32_t>(violation.got),
+                           static_cast<std::uint32_t>(violation.expected)};
+  mismatch.unit = "rounds";
+  return mismatch;
+}
+
+// Within every block of n rows, brings the legal rows into the order in which `got` holds them:
+// whole rows over all payloads are matched, never columns. What matches nothing fills the rest.
+Status order_by_content(const Problem& p, const TensorFile& got, std::vector<GoldenTensor>& recv) {
+  std::vector<TensorView> views;
+  for (const GoldenTensor& tensor : recv) {
+    ASSAY_TRY(const TensorView view, find_got(tensor, got));
+    views.push_back(view);
+  }
+  const auto row_text = [&](auto&& bytes_of_payload, std::uint64_t row) {
+    std::string text;
+    for (std::size_t i = 0; i < recv.size(); ++i) {
+      const auto size = static_cast<std::size_t>(p.payloads[i].payload.bytes_per_token);
+      text.append(reinterpret_cast<const char*>(bytes_of_payload(i) + row * size), size);
+    }
+    return text;
+  };
+  for (RankId dst{0}; dst.value() < p.ep; dst = dst.next()) {
+    for (RankId src{0}; src.value() < p.ep; src = src.next()) {
+      const auto count = static_cast<std::uint64_t>(p.plan->recv_counter(dst, src));
+      const std::uint64_t first =
+          (static_cast<std::uint64_t>(dst.value()) * static_cast<std::uint64_t>(p.ep) +
+           static_cast<std::uint64_t>(src.value())) *
+          static_cast<std::uint64_t>(p.max_tokens);
+      std::multimap<std::string, std::uint64_t> legal;
+      for (std::uint64_t slot = 0; slot < count; ++slot)
+        legal.emplace(row_text([&](std::size_t i) { return recv[i].bytes.data(); }, first + slot),
+                      slot);
+      std::vector<std::string> placed(count);
+      std::vector<std::uint64_t> open;
+      for (std::uint64_t slot = 0; slot < count; ++slot) {
+        const auto match = legal.find(
+            row_text([&](std::size_t i) { return views[i].bytes.data(); }, first + slot));
+        if (match == legal.end()) {
+          open.push_back(slot);
+        } else {
+          placed[slot] = match->first;
+          legal.erase(match);
+        }
+      }
+      // In the order of canonical slots, so that a single wrong row meets the row it should be.
+      std::vector<std::pair<std::uint64_t, std::string>> left;
+      for (const auto& [text, slot] : legal) left.emplace_back(slot, text);
+      std::sort(left.begin(), left.end());
+      for (std::size_t i = 0; i < open.size(); ++i) placed[open[i]] = left[i].second;
+      for (std::uint64_t slot = 0; slot < count; ++slot) {
+        std::size_t at = 0;
+        for (std::size_t i = 0; i < recv.size(); ++i) {
+          const auto size = static_cast<std::size_t>(p.payloads[i].payload.bytes_per_token);
+          std::memcpy(recv[i].bytes.data() + (first + slot) * size, placed[slot].data() + at, size);
+          at += size;
+        }
+      }
+    }
+  }
+  return Done{};
+}
+
+// Adopts the recorded slots if they are legal, and says so; else says why not. True if adopted.
+Expected<bool> adopt_slots(const TensorFile& got, Problem& p, GoldenAnswer& answer) {
+  const std::string otherwise = p.plan->slot_rule() == moe::SlotRule::kCounterAnyOrder
+                                    ? "by the content of whole rows"
+                                    : "by the slots that the rule demands";
+  if (!got.has("target_rank") || !got.has("target_slot")) {
+    answer.notes.emplace_back("join",
+                              otherwise + ": target_rank and target_slot are not both recorded");
+    return false;
+  }
+  Recorded recorded;
+  ASSAY_TRY(recorded.rank,
+            read_got(target_tensor(p, "target_rank", &moe::DispatchPlan::target_rank), got));
+  ASSAY_TRY(recorded.slot,
+            read_got(target_tensor(p, "target_slot", &moe::DispatchPlan::target_slot), got));
+  const auto violation = moe::find_target_violation(*p.plan, recorded.observed(p));
+  if (!violation) {
+    p.plan = moe::with_observed_slots(*p.plan, recorded.observed(p));
+    answer.notes.emplace_back("join", "by the recorded slots");
+    return true;
+  }
+  answer.findings.push_back(violation_mismatch(*violation));
+  answer.notes.emplace_back("join", otherwise + ": the recorded targets are not legal");
+  return false;
+}
+
+Expected<GoldenAnswer> legal_of(Problem p, const TensorFile* got) {
+  GoldenAnswer answer;
+  bool joined_by_slots = true;
+  if (got != nullptr) {
+    ASSAY_TRY(joined_by_slots, adopt_slots(*got, p, answer));
+  }
+  std::vector<GoldenTensor> recv;
+  for (const Rows& rows : p.payloads) recv.push_back(recv_tensor(p, rows));
+  const bool free_slots = p.plan->slot_rule() == moe::SlotRule::kCounterAnyOrder;
+  if (!joined_by_slots && free_slots) ASSAY_CHECK(order_by_content(p, *got, recv));
+  // What is wrong with the targets has been found: comparing them with one of the legal choices
+  // would only repeat it.
+  if (joined_by_slots) {
+    answer.tensors.push_back(target_tensor(p, "target_rank", &moe::DispatchPlan::target_rank));
+    answer.tensors.push_back(target_tensor(p, "target_slot", &moe::DispatchPlan::target_slot));
+  }
+  answer.tensors.push_back(counter_tensor(p));
+  for (GoldenTensor& tensor : recv) answer.tensors.push_back(std::move(tensor));
+  answer.rule = fmt::format("dispatch of {} ranks, slot rule {}", p.ep,
+                            moe::slot_rule_name(p.plan->slot_rule()));
+  answer.grade = Grade::kBitsClaimed;
+  answer.source = "read from source, MOE-2";
+  if (p.plan->total_rows() == 0) answer.vacuous = "no token has a target: nothing was sent";
+  return answer;
+}
+
+Expected<GoldenAnswer> legal(const GoldenInput& in, const TensorFile* got) {
+  ASSAY_TRY(Problem p, read_problem(in));
+  auto answer = legal_of(std::move(p), got);
+  return answer;
+}
+
+std::vector<GoldenRule> rules_of(const GoldenInput& in, const TensorFile& got) {
+  std::vector<GoldenRule> rules;
+  for (const moe::SlotRule rule :
+       {moe::SlotRule::kCounterAnyOrder, moe::SlotRule::kPrefixScan, moe::SlotRule::kTokenIndex}) {
+    if (moe::slot_rule_name(rule) == in.text("slot_rule")) continue;
+    rules.push_back(
+        {fmt::format("slot_rule={} fits instead", moe::slot_rule_name(rule)), [&in, &got, rule] {
+           auto problem = read_problem(in, rule);
+           if (!problem) return false;
+           const auto answer = legal_of(*std::move(problem), &got);
+           return answer && agrees(*answer, got);
+         }});
+  }
+  return rules;
+}
+
+}  // namespace
+
+GoldenOp dispatch_op() {
+  GoldenOp op;
+  op.name = "dispatch";
+  op.parameters = {{"num_experts", "1 to 32768", true, std::nullopt, true},
+                   {"max_tokens_per_rank", "1 and more", true, std::nullopt, true},
+                   {"invalid_id", "numbers that name no expert", false, std::nullopt, true},
+                   {"slot_rule", kSlotRules, false, "counter"}};
+  op.inputs = {"topk_ids", "num_tokens", kPayload, "physical_to_logical", "rank_mask"};
+  op.legal = legal;
+  op.rules = rules_of;
+  return op;
+}
+
+}  // namespace assay::verify
