@@ -1,4 +1,4 @@
-"""assay golden and assay check: every operation round trip, recorded hardware, wrong bits, refusals."""
+"""assay golden and assay check: round trips, recorded hardware, wrong bits, refusals."""
 
 import array
 import json

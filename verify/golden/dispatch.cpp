@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
 
 #include "model/core/text.hpp"
 #include "model/moe/dispatch.hpp"
 #include "verify/golden/compare.hpp"
+#include "verify/golden/join_rows.hpp"
 #include "verify/golden/op.hpp"
 
 namespace assay::verify {
@@ -267,57 +267,41 @@ Mismatch violation_mismatch(const moe::TargetViolation& violation) {
   return mismatch;
 }
 
-// Within every block of n rows, brings the legal rows into the order in which `got` holds them:
-// whole rows over all payloads are matched, never columns. What matches nothing fills the rest.
+// Row `row` of every payload, one after the other: what is matched is the whole row.
+std::string whole_row(const Problem& p, const std::vector<std::span<const std::byte>>& payloads,
+                      std::uint64_t row) {
+  std::string text;
+  for (std::size_t i = 0; i < payloads.size(); ++i) {
+    const auto size = static_cast<std::size_t>(p.payloads[i].payload.bytes_per_token);
+    text.append(reinterpret_cast<const char*>(payloads[i].data() + row * size), size);
+  }
+  return text;
+}
+
+// Within every block of n rows, brings the legal rows into the order in which `got` holds them.
 Status order_by_content(const Problem& p, const TensorFile& got, std::vector<GoldenTensor>& recv) {
-  std::vector<TensorView> views;
+  std::vector<std::span<const std::byte>> legal, observed;
   for (const GoldenTensor& tensor : recv) {
     ASSAY_TRY(const TensorView view, find_got(tensor, got));
-    views.push_back(view);
+    observed.push_back(view.bytes);
+    legal.push_back(tensor.bytes);
   }
-  const auto row_text = [&](auto&& bytes_of_payload, std::uint64_t row) {
-    std::string text;
-    for (std::size_t i = 0; i < recv.size(); ++i) {
-      const auto size = static_cast<std::size_t>(p.payloads[i].payload.bytes_per_token);
-      text.append(reinterpret_cast<const char*>(bytes_of_payload(i) + row * size), size);
+  const auto ep = static_cast<std::uint64_t>(p.ep), max = static_cast<std::uint64_t>(p.max_tokens);
+  for (std::uint64_t pair = 0; pair < ep * ep; ++pair) {
+    const RankId dst(static_cast<std::int32_t>(pair / ep));
+    const RankId src(static_cast<std::int32_t>(pair % ep));
+    std::vector<std::string> legal_rows, got_rows;
+    for (std::int32_t slot = 0; slot < p.plan->recv_counter(dst, src); ++slot) {
+      legal_rows.push_back(whole_row(p, legal, pair * max + static_cast<std::uint64_t>(slot)));
+      got_rows.push_back(whole_row(p, observed, pair * max + static_cast<std::uint64_t>(slot)));
     }
-    return text;
-  };
-  for (RankId dst{0}; dst.value() < p.ep; dst = dst.next()) {
-    for (RankId src{0}; src.value() < p.ep; src = src.next()) {
-      const auto count = static_cast<std::uint64_t>(p.plan->recv_counter(dst, src));
-      const std::uint64_t first =
-          (static_cast<std::uint64_t>(dst.value()) * static_cast<std::uint64_t>(p.ep) +
-           static_cast<std::uint64_t>(src.value())) *
-          static_cast<std::uint64_t>(p.max_tokens);
-      std::multimap<std::string, std::uint64_t> legal;
-      for (std::uint64_t slot = 0; slot < count; ++slot)
-        legal.emplace(row_text([&](std::size_t i) { return recv[i].bytes.data(); }, first + slot),
-                      slot);
-      std::vector<std::string> placed(count);
-      std::vector<std::uint64_t> open;
-      for (std::uint64_t slot = 0; slot < count; ++slot) {
-        const auto match = legal.find(
-            row_text([&](std::size_t i) { return views[i].bytes.data(); }, first + slot));
-        if (match == legal.end()) {
-          open.push_back(slot);
-        } else {
-          placed[slot] = match->first;
-          legal.erase(match);
-        }
-      }
-      // In the order of canonical slots, so that a single wrong row meets the row it should be.
-      std::vector<std::pair<std::uint64_t, std::string>> left;
-      for (const auto& [text, slot] : legal) left.emplace_back(slot, text);
-      std::sort(left.begin(), left.end());
-      for (std::size_t i = 0; i < open.size(); ++i) placed[open[i]] = left[i].second;
-      for (std::uint64_t slot = 0; slot < count; ++slot) {
-        std::size_t at = 0;
-        for (std::size_t i = 0; i < recv.size(); ++i) {
-          const auto size = static_cast<std::size_t>(p.payloads[i].payload.bytes_per_token);
-          std::memcpy(recv[i].bytes.data() + (first + slot) * size, placed[slot].data() + at, size);
-          at += size;
-        }
+    const std::vector<std::string> placed = join_rows(legal_rows, got_rows);
+    for (std::size_t slot = 0; slot < placed.size(); ++slot) {
+      const char* from = placed[slot].data();
+      for (std::size_t i = 0; i < recv.size(); ++i) {
+        const auto size = static_cast<std::size_t>(p.payloads[i].payload.bytes_per_token);
+        std::memcpy(recv[i].bytes.data() + (pair * max + slot) * size, from, size);
+        from += size;
       }
     }
   }
@@ -378,8 +362,7 @@ Expected<GoldenAnswer> legal_of(Problem p, const TensorFile* got) {
 
 Expected<GoldenAnswer> legal(const GoldenInput& in, const TensorFile* got) {
   ASSAY_TRY(Problem p, read_problem(in));
-  auto answer = legal_of(std::move(p), got);
-  return answer;
+  return legal_of(std::move(p), got);
 }
 
 std::vector<GoldenRule> rules_of(const GoldenInput& in, const TensorFile& got) {

@@ -93,8 +93,8 @@ def write_body(mutant, root, out):
     text = inlined(root, "matrix.hpp", changes, set(), mutant)
     if changes:
         raise MutantError(f"{mutant}: no header {sorted(changes)} among the bodies")
-    text, spaces = re.subn(r"inline namespace bodies \{[^\n]*", f"inline namespace mutant_{name} {{",
-                           text)
+    text, spaces = re.subn(r"inline namespace bodies \{[^\n]*",
+                           f"inline namespace mutant_{name} {{", text)
     if spaces == 0:
         raise MutantError(f"{mutant}: the bodies have no namespace of their own any more")
     kernels = head["kernels"].split()

@@ -1,5 +1,5 @@
-// The table of our own bodies, unchanged, with SimOps for Ops. The instantiation matrix is large, so
-// it is compiled in three files: dispatch and the plain fp32 sums here, the others beside it.
+// The table of our own bodies, unchanged, with SimOps for Ops. The instantiation matrix is large,
+// so it is compiled in three files: dispatch and the plain fp32 sums here, the others beside it.
 #include "verify/subject/sim_kernels.hpp"
 
 #include "cuda/kernels/one_sided/matrix.hpp"
