@@ -38,7 +38,8 @@ struct Declared {
 };
 
 int fail(ExitCode code, const std::string& sentence) {
-  fmt::print(stderr, "assay: {}\n", sentence);
+  // Not fmt::print, which throws when stderr is closed or full: the exit code must stand.
+  std::fputs(fmt::format("assay: {}\n", sentence).c_str(), stderr);
   return static_cast<int>(code);
 }
 

@@ -95,7 +95,8 @@ verify::Repro repro_of(const ReplayArguments& from, const traces::ReplayResult& 
     return repro;
   }
   const traces::ReplayMismatch& first = result.mismatches.front();
-  repro.flags.emplace_back("--steps", fmt::format("{}:{}", first.first_step, first.last_step + 1));
+  repro.flags.emplace_back(
+      "--steps", fmt::format("{}:{}", first.first_step, std::int64_t{first.last_step} + 1));
   repro.flags.emplace_back("--layers", fmt::format("{}:{}", first.layer, first.layer + 1));
   return repro;
 }
@@ -246,7 +247,7 @@ Expected<ExitCode> run_replay(const ReplayArguments& from) {
   ASSAY_TRY(const std::int32_t jobs,
             integer_or<std::int32_t>("--jobs", from.jobs, 1, 1024, std::min(cores, 1024)));
   ASSAY_TRY(const verify::Subject subject,
-            verify::load_subject(from.subject.value_or("sim"), from.mutant.value_or("")));
+            verify::load_subject(from.subject.value_or("sim"), from.mutant));
   ASSAY_TRY(const traces::Trace trace, traces::read_trace(*from.file));
   ASSAY_TRY(const traces::Rounds rounds, traces::Rounds::make(trace, setup));
 

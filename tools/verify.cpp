@@ -93,7 +93,7 @@ Expected<ExitCode> run_verify(const VerifyArguments& from) {
   ASSAY_TRY(verify::SuiteOptions options, parse_options(from));
   ASSAY_TRY(const auto names, wanted_suites(from.suite));
   ASSAY_TRY(const verify::Subject subject,
-            verify::load_subject(from.subject.value_or("sim"), from.mutant.value_or("")));
+            verify::load_subject(from.subject.value_or("sim"), from.mutant));
   Table table{
       {"suite", "verdict", "cases", "skipped", "rounds", "rows", "mismatching_rounds", "reason"},
       {}};

@@ -3,7 +3,7 @@
 import subprocess
 import unittest
 
-from cli_testing import ASSAY, BAD_INPUT, Command
+from cli_testing import ASSAY, BAD_INPUT, UNSUPPORTED, Command
 
 
 class Usage(Command):
@@ -41,6 +41,17 @@ class Usage(Command):
             result = subprocess.run([ASSAY, "size"], stdout=full, stderr=subprocess.PIPE, text=True)
         self.assertEqual(result.returncode, BAD_INPUT)
         self.assertIn("standard output", result.stderr)
+
+
+    def test_the_exit_code_stands_when_standard_error_is_full(self):
+        with open("/dev/full", "w") as full:
+            result = subprocess.run([ASSAY, "frobnicate"], stdout=subprocess.PIPE, stderr=full)
+        self.assertEqual(result.returncode, BAD_INPUT)
+
+    def test_a_bad_option_of_a_subject_is_no_mismatch(self):
+        verify = ("verify", "--suite", "dispatch", "--budget", 0, "--options")
+        self.refuse(*verify, "resident_ctas=0", says=["resident_ctas is 0", "1 to"])
+        self.assertIn('"ctas"', self.succeed(*verify, "ctas=1", code=UNSUPPORTED))
 
 
 class Output(Command):

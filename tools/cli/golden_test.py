@@ -420,6 +420,19 @@ class Refusals(Golden):
                         ("check", op, "--in", source, "--got", source)):
             self.refuse(*command, *arguments, says=says)
 
+    def test_sizes_that_wrap_or_vanish(self):
+        self.refuse_both("combine", {"expert_out": tensor("BF16", [0, 0, 0, 4], []),
+                                     "target_rank": tensor("I32", [0, 1, 2], []),
+                                     "target_slot": tensor("I32", [0, 1, 2], [])},
+                         ["--profile", "assay-oneside"], ["0 ranks", "1 to 256"])
+        source = self.write("large.safetensors", {
+            "topk_ids": tensor("I32", [256, 1, 1], [0] * 256),
+            "num_tokens": tensor("I32", [256], [1] * 256),
+            "payload.x": tensor("U8", [256, 1, 65536], [0] * (256 * 65536))})
+        self.refuse("golden", "dispatch", "--in", source, "--out", self.dir / "out.safetensors",
+                    "--set", "num_experts=256", "--set", "max_tokens_per_rank=16777216",
+                    says=["recv.x", "65536 bytes", "at most"], code=UNSUPPORTED)
+
     def test_wrong_command_lines(self):
         source = self.write("in.safetensors", CASES["mufu"][0])
         out = self.dir / "out.safetensors"

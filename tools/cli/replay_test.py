@@ -78,6 +78,7 @@ class Replay(Command):
                 (["--subject", "gpu"], ['"gpu"', "sim"]),
                 (["--subject", "plugin:/nonexistent.so"], ["/nonexistent.so"]),
                 (["--mutant", "none"], ['"none"', "dedup_keeps_last"]),
+                (["--mutant", ""], ['""', "dedup_keeps_last"]),
                 (["--placement", "random"], ['"random"', "round_robin"]),
                 (["--steps", "3"], ["--steps", '"3"', "a:b"]),
                 (["--steps", "4:4"], ["--steps", "a < b"]),

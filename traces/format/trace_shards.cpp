@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -51,6 +52,12 @@ Expected<std::string> write_trace_shards(const Trace& trace, const std::string& 
     return bad_input(fmt::format("{} tokens in shards of {} are {} shards; allowed are 1 to {}",
                                  tokens, tokens_per_shard, shards, kShardsMax));
   }
+  // Without an index there is no trace: shards of an older trace can never be read with new ones.
+  const std::string index_path = path.substr(0, stem) + std::string(kTraceIndexSuffix);
+  if (utf8_prefix_bytes(index_path) != index_path.size())
+    return bad_input(fmt::format("{} is not UTF-8, which an index cannot name", in_quotes(path)));
+  std::error_code removed;
+  std::filesystem::remove(index_path, removed);
   nlohmann::json index;
   std::uint64_t bytes = 0;
   for (std::int64_t shard = 1; shard <= shards; ++shard) {
@@ -75,7 +82,6 @@ Expected<std::string> write_trace_shards(const Trace& trace, const std::string& 
   index["metadata"]["version"] = std::to_string(kTraceVersion);
   index["metadata"]["total_size"] = bytes;
   const std::string text = index.dump(2) + "\n";
-  const std::string index_path = path.substr(0, stem) + std::string(kTraceIndexSuffix);
   const std::span<const std::byte> part = std::as_bytes(std::span(text));
   ASSAY_CHECK(write_file(index_path, {&part, 1}));
   return index_path;

@@ -61,7 +61,8 @@ ReplayResult run(const Trace& trace, const RoundsSetup& setup, std::int32_t jobs
   const Expected<Rounds> rounds = Rounds::make(trace, setup);
   INFO((rounds ? std::string() : rounds.error().sentence));
   REQUIRE(rounds.has_value());
-  const auto subject = verify::load_subject("sim", mutant);
+  const auto subject = *mutant == 0 ? verify::load_subject("sim")
+                                    : verify::load_subject("sim", mutant);
   REQUIRE(subject.has_value());
   auto result = replay(*rounds, *subject, {jobs, {}});
   INFO((result ? std::string() : result.error().sentence));

@@ -99,6 +99,8 @@ Status read_expert_out(const GoldenInput& in, std::int64_t ep_size, Problem& p) 
         "tensor expert_out has shape {}; its first two axes are both the "
         "number of ranks{}",
         shape_text(out.shape), in.has("ep_size") ? ", ep_size " + in.text("ep_size") : ""));
+  if (ranks < 1 || ranks > 256)
+    return bad_input(fmt::format("tensor expert_out has {} ranks; allowed are 1 to 256", ranks));
   p.sources = ranks;
   p.hidden = out.shape[3];
   ASSAY_TRY(const TensorView rank, in.file->tensor("target_rank"));

@@ -78,6 +78,13 @@ Status read_payloads(const GoldenInput& in, Problem& p) {
           fmt::format("a row of tensor {} has {} bits; allowed are whole bytes, one "
                       "at least",
                       view.name, bits));
+    // ep^2 * max_tokens rows can pass 64 bits with small files: refused, not wrapped.
+    constexpr std::uint64_t kRecvBytesMax = std::uint64_t{1} << 36;  // 64 GiB
+    const auto ep = static_cast<std::uint64_t>(p.ep);
+    if (bits / 8 > kRecvBytesMax / static_cast<std::uint64_t>(p.max_tokens) / (ep * ep))
+      return unsupported(fmt::format(
+          "recv.{} would have {} x {} x {} rows of {} bytes; at most {} bytes are built",
+          rows.payload.name, ep, ep, p.max_tokens, bits / 8, kRecvBytesMax));
     rows.payload.bytes_per_token = static_cast<std::int64_t>(bits / 8);
     rows.payload.holds_expert_ids = p.invalid_id && rows.payload.name == kIdPayload &&
                                     view.dtype == Dtype::kI32 && bits == 32u * p.top_k;

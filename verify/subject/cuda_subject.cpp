@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <optional>
@@ -35,7 +36,9 @@ struct CudaOptions {
 
 Expected<CudaOptions> parse_options(std::string_view text) {
   static constexpr std::string_view kKeys[] = {"ranks", "threads", "timeout_ms", "delay_us"};
-  ASSAY_TRY(const std::vector<KeyValue> fields, parse_key_values(text, kKeys));
+  const auto parsed = parse_key_values(text, kKeys);
+  if (!parsed) return unsupported(parsed.error().sentence);
+  const std::vector<KeyValue>& fields = *parsed;
   CudaOptions options;
   for (const auto& [key, value] : fields) {
     if (key == "ranks") {
@@ -195,8 +198,11 @@ class CudaRank {
           "poisoning the receive buffer");
       ASSAY_CUDA(cudaStreamSynchronize(stream_), "copying received rows");
       auto* to = static_cast<std::byte*>(round.recv[i][local()]);
+      // A short row may equal the poison: rows below the count are taken as they are.
+      const std::uint64_t max = static_cast<std::uint64_t>(round.max_tokens_per_rank);
       for (std::uint64_t row = 0; row < rows; ++row)
-        if (!is_poison(landing_.data() + row * row_bytes, row_bytes))
+        if (row % max < static_cast<std::uint32_t>(round.recv_counters[local()][row / max]) ||
+            !is_poison(landing_.data() + row * row_bytes, row_bytes))
           std::memcpy(to + row * row_bytes, landing_.data() + row * row_bytes, row_bytes);
     }
     return Done{};
@@ -226,7 +232,6 @@ class CudaGroup {
  public:
   static Expected<std::unique_ptr<CudaGroup>> make(const assay_group_config& config,
                                                    const CudaOptions& options) {
-    if (cuda::device_count() == 0) return unsupported("this machine has no CUDA device");
     if (config.first_rank != 0 || config.num_local_ranks != config.ep_size)
       return unsupported("the CUDA subject holds all ranks of a group in one process");
     ASSAY_TRY(GroupPlan plan, plan_group(config));
@@ -313,10 +318,20 @@ int tell(const Error& error, assay_message* message) {
   return error.kind == ErrorKind::kUnsupported ? ASSAY_UNSUPPORTED : ASSAY_FAILED;
 }
 
+// Streams of ranks that share a device must not share a hardware queue: a waiting kernel in front
+// would keep back the one it waits for. Read by CUDA at its start, 32 is the most.
+void separate_queues() { setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); }
+
 int create(const assay_group_config* config, void** group, assay_message* message) {
+  separate_queues();
   *group = nullptr;
+  if (cuda::device_count() == 0)
+    return tell(unsupported("this machine has no CUDA device"), message);
   const auto options = parse_options(config->options == nullptr ? "" : config->options);
-  if (!options) return tell(options.error(), message);
+  if (!options) {
+    const int code = tell(options.error(), message);
+    return code == ASSAY_FAILED ? ASSAY_BAD_OPTIONS : code;
+  }
   auto made = CudaGroup::make(*config, *options);
   if (!made) return tell(made.error(), message);
   *group = (*std::move(made)).release();

@@ -134,8 +134,9 @@ Expected<Outcome> Driver::Impl::run(std::span<const Round> rounds) {
   for (const Round& round : rounds) {
     ASSAY_CHECK(check_round(setup, round));
     if (!(round.alive == rounds.front().alive))  // (SPEC KER-2.6)
-      return bad_input("the rounds of one run have different rank masks; ranks come and go between "
-                       "runs only");
+      return bad_input(
+          "the rounds of one run have different rank masks; ranks come and go between "
+          "runs only");
   }
   if (!created) {
     const Group::Result result = create_group(rounds);
@@ -144,6 +145,7 @@ Expected<Outcome> Driver::Impl::run(std::span<const Round> rounds) {
       outcome.unsupported = result.message;
       return outcome;
     }
+    if (result.state == Group::State::kBadOptions) return bad_input(result.message);
     if (result.state == Group::State::kFailed) {
       outcome.state = Outcome::State::kMismatch;
       outcome.mismatches.push_back(mismatch_of("progress", "create failed: " + result.message, {}));

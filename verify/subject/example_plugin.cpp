@@ -130,6 +130,9 @@ int create(const assay_group_config* config, void** group, assay_message* messag
   if (config->num_local_ranks != config->ep_size)
     return say(message, ASSAY_UNSUPPORTED, "all ranks must be local, %d are",
                config->num_local_ranks);
+  if (config->options != nullptr && config->options[0] != '\0')
+    return say(message, ASSAY_UNSUPPORTED, "this subject has no options, got \"%s\"",
+               config->options);
   if (config->top_k != 1 && config->top_k != 2 && config->top_k != 4 && config->top_k != 8)
     return say(message, ASSAY_UNSUPPORTED, "top_k is %d; this subject has 1, 2, 4 and 8",
                config->top_k);

@@ -26,12 +26,12 @@ Expected<Subject> load_mutant(std::string_view name) {
 
 }  // namespace
 
-Expected<Subject> load_subject(std::string_view spec, std::string_view mutant) {
+Expected<Subject> load_subject(std::string_view spec, std::optional<std::string_view> mutant) {
   constexpr std::string_view kPlugin = "plugin:";
-  if (!mutant.empty()) {
-    if (spec == "sim") return load_mutant(mutant);
+  if (mutant) {
+    if (spec == "sim") return load_mutant(*mutant);
     return bad_input(fmt::format("mutant {} is a simulated subject; --subject {} cannot be it",
-                                 in_quotes(mutant), in_quotes(spec)));
+                                 in_quotes(*mutant), in_quotes(spec)));
   }
   if (spec == "sim") return Subject::wrap(&simulated_subject(), "sim");
   if (spec.substr(0, kPlugin.size()) == kPlugin)

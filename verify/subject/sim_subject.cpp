@@ -70,7 +70,7 @@ Expected<SimOptions> parse_options(std::string_view text) {
       if (number < 1 || number > (1u << 30)) return refuse("1 to 1073741824");
       options.longest_run = static_cast<std::uint32_t>(number);
     } else {
-      return bad_input(
+      return unsupported(
           fmt::format("option {} is unknown to the simulated subject; allowed are "
                       "group_size, resident_ctas, first_epoch, longest_run, timeouts",
                       in_quotes(key)));
@@ -95,7 +95,10 @@ int sim_create(const SimKernels& kernels, const assay_group_config* config, void
                                       config->struct_size, sizeof(assay_group_config))),
                 message);
   const auto options = parse_options(config->options == nullptr ? "" : config->options);
-  if (!options) return tell(options.error(), message);
+  if (!options) {
+    const int code = tell(options.error(), message);
+    return code == ASSAY_FAILED ? ASSAY_BAD_OPTIONS : code;
+  }
   auto made = SimGroup::make(kernels, *config, *options);
   if (!made) return tell(made.error(), message);
   *group = (*std::move(made)).release();

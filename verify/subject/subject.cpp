@@ -33,6 +33,9 @@ Group::Result result_of(int code, const assay_message& message, std::string_view
       if (text.empty()) text = "the subject gave no reason";
       return {Group::State::kUnsupported, std::move(text)};
     }
+    case ASSAY_BAD_OPTIONS:
+      if (function == "create") return {Group::State::kBadOptions, text_of(message)};
+      [[fallthrough]];
     case ASSAY_FAILED: {
       std::string text = text_of(message);
       if (text.empty()) text = fmt::format("{} failed and left no message", function);

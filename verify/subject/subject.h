@@ -26,7 +26,9 @@ extern "C" {
 /* Return values of the functions below. After anything but OK the message says why. */
 enum {
   ASSAY_OK = 0,
-  ASSAY_FAILED = 1,     /* the subject did not do its work: deadlock, time-out, fault, wrong call */
+  ASSAY_FAILED = 1, /* the subject did not do its work: deadlock, time-out, fault, wrong call */
+  ASSAY_BAD_OPTIONS =
+      3,                /* create only: a known option has an illegal value, the caller's mistake */
   ASSAY_UNSUPPORTED = 2 /* a legal request this subject does not serve; the case is skipped */
 };
 
@@ -55,8 +57,11 @@ typedef struct assay_group_config {
   int32_t combine_dtype;         /* ASSAY_DTYPE_*: of expert_out and out */
   int32_t low_precision_combine; /* 1: rows cross the wire as e4m3, out is BF16 */
   const char* profile;           /* combine arithmetic, e.g. "flashinfer-oneside@0.6.16" */
-  const char* options;           /* subject-specific "key=value key=value", may be empty */
-  uint64_t seed;                 /* schedule seed of a simulated subject */
+  /* An option that a subject does not know makes create return ASSAY_UNSUPPORTED: ignoring it would
+   * claim that it was honoured. The suites use first_epoch and resident_ctas of the simulated
+   * subject (sim_subject.hpp). */
+  const char* options; /* subject-specific "key=value key=value", may be empty */
+  uint64_t seed;       /* schedule seed of a simulated subject */
 } assay_group_config;
 
 /* One round: dispatch, experts, combine. The caller owns every buffer and keeps it until run

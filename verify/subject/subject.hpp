@@ -40,12 +40,13 @@ class Subject {
 // "sim", "plugin:FILE", "cuda"; with `mutant` not empty the mutant of that name (SPEC VER-1.2),
 // which is a simulated subject with one fault: any other spec is refused. Errors name the
 // spellings.
-Expected<Subject> load_subject(std::string_view spec, std::string_view mutant = {});
+Expected<Subject> load_subject(std::string_view spec,
+                               std::optional<std::string_view> mutant = std::nullopt);
 
 // One group: created by make, destroyed with its last owner.
 class Group {
  public:
-  enum class State { kOk, kFailed, kUnsupported };
+  enum class State { kOk, kFailed, kUnsupported, kBadOptions };
   struct Result {
     State state = State::kOk;
     std::string message;  // what the subject said; empty when ok

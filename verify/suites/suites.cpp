@@ -115,6 +115,8 @@ Status Runner::report_mismatch(const Job& job, Outcome outcome) {
                         {"--profile", std::string(scenario.setup.profile->name)},
                         {"--subject", subject.spec()}};
   if (!subject.mutant().empty()) report.repro.flags.emplace_back("--mutant", subject.mutant());
+  if (!options.subject_options.empty())
+    report.repro.flags.emplace_back("--options", options.subject_options);
   report.repro.flags.emplace_back("--seed", std::to_string(options.seed));
   result.failing = smallest.moe_case;
   return Done{};
