@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -313,11 +312,6 @@ class CudaGroup {
   std::vector<std::unique_ptr<CudaRank>> ranks_;
 };
 
-int tell(const Error& error, assay_message* message) {
-  std::snprintf(message->text, sizeof message->text, "%s", error.sentence.c_str());
-  return error.kind == ErrorKind::kUnsupported ? ASSAY_UNSUPPORTED : ASSAY_FAILED;
-}
-
 // Streams of ranks that share a device must not share a hardware queue: a waiting kernel in front
 // would keep back the one it waits for. Read by CUDA at its start, 32 is the most.
 void separate_queues() { setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); }
@@ -328,10 +322,7 @@ int create(const assay_group_config* config, void** group, assay_message* messag
   if (cuda::device_count() == 0)
     return tell(unsupported("this machine has no CUDA device"), message);
   const auto options = parse_options(config->options == nullptr ? "" : config->options);
-  if (!options) {
-    const int code = tell(options.error(), message);
-    return code == ASSAY_FAILED ? ASSAY_BAD_OPTIONS : code;
-  }
+  if (!options) return tell(options.error(), message, ASSAY_BAD_OPTIONS);
   auto made = CudaGroup::make(*config, *options);
   if (!made) return tell(made.error(), message);
   *group = (*std::move(made)).release();

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <cstring>
 #include <initializer_list>
 #include <numeric>
@@ -227,6 +228,12 @@ Status status_of(RankId rank, const std::byte* bytes) {
       "rank {} gave up: {} in epoch {}, waiting for peer {}: flag {:#018x}, expected {:#018x}",
       rank.value(), timed_out ? "time-out" : "the peer runs other sizes or another payload set",
       status.epoch, status.peer, status.seen, status.expected));
+}
+
+int tell(const Error& error, assay_message* message, int mistake) {
+  if (message != nullptr)
+    std::snprintf(message->text, sizeof message->text, "%s", error.sentence.c_str());
+  return error.kind == ErrorKind::kUnsupported ? ASSAY_UNSUPPORTED : mistake;
 }
 
 }  // namespace assay::verify

@@ -63,4 +63,8 @@ one_sided::CombineParams combine_params(const GroupPlan& group, const RoundPlan&
 // The sentence of a status region (StatusWord::kBytes) that is not zero; Done if it is.
 Status status_of(RankId rank, const std::byte* status);
 
+// An error in the C interface's words: fills `message` (may be null) and returns ASSAY_UNSUPPORTED
+// or, for a caller's mistake, `mistake`.
+int tell(const Error& error, assay_message* message, int mistake = ASSAY_FAILED);
+
 }  // namespace assay::verify

@@ -15,13 +15,6 @@ namespace assay::verify {
 
 namespace {
 
-int tell(const Error& error, assay_message* message) {
-  if (message != nullptr) {
-    std::snprintf(message->text, sizeof(message->text), "%s", error.sentence.c_str());
-  }
-  return error.kind == ErrorKind::kUnsupported ? ASSAY_UNSUPPORTED : ASSAY_FAILED;
-}
-
 int create_own(const assay_group_config* config, void** group, assay_message* message) {
   return sim_create(own_sim_kernels(), config, group, message);
 }
@@ -95,10 +88,7 @@ int sim_create(const SimKernels& kernels, const assay_group_config* config, void
                                       config->struct_size, sizeof(assay_group_config))),
                 message);
   const auto options = parse_options(config->options == nullptr ? "" : config->options);
-  if (!options) {
-    const int code = tell(options.error(), message);
-    return code == ASSAY_FAILED ? ASSAY_BAD_OPTIONS : code;
-  }
+  if (!options) return tell(options.error(), message, ASSAY_BAD_OPTIONS);
   auto made = SimGroup::make(kernels, *config, *options);
   if (!made) return tell(made.error(), message);
   *group = (*std::move(made)).release();
