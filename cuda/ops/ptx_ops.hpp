@@ -219,7 +219,7 @@ struct PtxOps {
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
     for (;;) {
       const std::uint64_t seen = load(type, access, site, address);
-      if ((seen & await.mask) == await.expected) return {seen, false};
+      if (satisfies(await, seen)) return {seen, false};
       asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
       if (now - start > timeout_ns_) return {seen, true};
     }

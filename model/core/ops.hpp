@@ -91,14 +91,19 @@ enum class Site : std::uint16_t {
 };
 const char* site_name(Site site);  // "DispatchRelease"; "None" for kNone
 
-// What a wait waits for: it ends when (seen & mask) == expected. The rest is for the report of a
-// wait that does not end (DESIGN 8: round, phase, peer, seen, expected).
+// What a wait waits for: it ends when (seen & mask) equals `expected`, or differs from it. The rest
+// is for the report of a wait that does not end (DESIGN 8: round, phase, peer, seen, expected).
+enum class Until : std::uint8_t { kEquals, kDiffers };
 struct Await {
   std::uint64_t mask = ~std::uint64_t{0};
   std::uint64_t expected = 0;
   std::uint32_t epoch = 0;
   RankId peer{-1};
+  Until until = Until::kEquals;
 };
+ASSAY_HD constexpr bool satisfies(const Await& await, std::uint64_t seen) {
+  return ((seen & await.mask) == await.expected) == (await.until == Until::kEquals);
+}
 struct Awaited {
   std::uint64_t seen = 0;
   bool timed_out = false;

@@ -58,7 +58,7 @@ RunResult Engine::run() {
       stop(RunStatus::kDeadlock, deadlock_report());
       break;
     }
-    const RunnableId who = ready_[scheduler_->choose_runnable(ready_)];
+    const RunnableId who = ready_[scheduler_->choose_runnable(ready_, *this)];
     result_.counters.switches += who != last_run_;
     last_run_ = who;
     run_drawn_ = run_left_ = scheduler_->run_length();
@@ -212,6 +212,7 @@ void Engine::admit(Grid& grid, std::uint32_t cta_index) {
     thread.slot = slot;
     thread.index = i;
     thread.cta = cta;
+    thread.pending = MemoryEvent{};
     cta->threads.push_back(slot);
     model_->thread_begin(
         slot, ThreadPlace{grid.rank, streams_[grid.stream].id.value(), grid.number, cta_index, i});
@@ -281,6 +282,12 @@ void Engine::unwind_all() {
 }
 
 // ---- who is ready ------------------------------------------------------------------------------
+
+const MemoryEvent* Engine::pending(RunnableId who) const {
+  if ((who & kHostNodeBit) != 0) return nullptr;
+  const MemoryEvent& event = threads_[who]->pending;
+  return event.operation == Operation::kNone ? nullptr : &event;
+}
 
 void Engine::make_ready(Thread& thread) {
   thread.state = ThreadState::kReady;

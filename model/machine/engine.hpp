@@ -85,7 +85,7 @@ struct Grid {
   std::uint32_t live_ctas = 0;
 };
 
-class Engine {
+class Engine final : private PendingOperations {
  public:
   Engine(const MachineConfig& config, MachineParts parts);
   ~Engine();
@@ -122,6 +122,8 @@ class Engine {
  private:
   friend void run_thread(void* argument);
   struct StopThread {};  // unwinds a fiber when the run ends early
+
+  const MemoryEvent* pending(RunnableId who) const override;
 
   // the loop
   void run_thread_slice(Thread& thread);

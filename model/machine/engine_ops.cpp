@@ -87,6 +87,7 @@ Awaited Engine::wait_until(Thread& thread, const MemoryEvent& event, const Await
 void Engine::barrier(Thread& thread, Site site) {
   Cta& cta = *thread.cta;
   MemoryEvent event;
+  event.operation = Operation::kBarrier;
   event.slot = thread.slot;
   event.rank = cta.grid->rank;
   event.site = site;

@@ -48,7 +48,8 @@ class ChoiceTree {
   class Walker final : public Scheduler {
    public:
     explicit Walker(ChoiceTree& tree) : tree_(tree) {}
-    std::uint32_t choose_runnable(std::span<const RunnableId> runnable) override {
+    std::uint32_t choose_runnable(std::span<const RunnableId> runnable,
+                                  const PendingOperations&) override {
       return tree_.next(static_cast<std::uint32_t>(runnable.size()));
     }
     std::uint32_t choose(Choice, std::uint32_t n) override { return tree_.next(n); }

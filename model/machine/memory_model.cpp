@@ -93,7 +93,7 @@ MaybeFault SequentialMemory::await(const MemoryEvent& event, const Await& await,
   if (!all_written(*at.page, event.address.raw % kPageBytes, event.bytes))
     return fault(memory_, event, "wait", Trouble::kNeverWritten);
   seen = read_word(*at.page, event.address, event.bytes);
-  satisfied = (seen & await.mask) == await.expected;
+  satisfied = satisfies(await, seen);
   return nullptr;
 }
 

@@ -25,8 +25,21 @@ struct ThreadPlace {
   std::uint32_t thread = 0;
 };
 
+enum class Operation : std::uint8_t {
+  kNone,  // a thread that has not come to an ordered operation yet
+  kLoad,
+  kStore,
+  kRmw,
+  kFence,
+  kAwait,
+  kBarrier,
+  kLaunchDependents,  // griddepcontrol.launch_dependents
+  kWaitForGrid,       // griddepcontrol.wait
+};
+
 // One memory operation, as a body spells it.
 struct MemoryEvent {
+  Operation operation = Operation::kNone;
   ThreadSlot slot = 0;
   RankId rank;
   Site site = Site::kNone;

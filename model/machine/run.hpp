@@ -17,6 +17,11 @@ namespace assay::machine {
 
 class SimOps;
 
+// What the end of a kernel orders (SPEC MAC-6). kPtx: only its own stream. kFlush: its threads have
+// fenced at system scope, which is what hardware is assumed to do. kPdl: as kPtx, and the next
+// kernel of the stream may start before it ends, up to its own wait_for_grid.
+enum class Boundary : std::uint8_t { kPtx, kFlush, kPdl };
+
 struct MachineConfig {
   std::int32_t num_ranks = 1;
   std::uint32_t group_size = 4;  // threads of a CTA, unless the Kernel says otherwise
@@ -33,6 +38,7 @@ struct MachineConfig {
   // When nothing can move: end waits with timed_out, one at a time, instead of reporting a
   // deadlock.
   bool timeouts_fire = false;
+  Boundary boundary = Boundary::kPtx;
   // Host stack of one simulated thread; sanitizer builds take four times as much.
   std::size_t stack_bytes = 64 * 1024;
 };

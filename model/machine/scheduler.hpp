@@ -25,11 +25,23 @@ enum class Choice : std::uint8_t {
   kPlaceWrite,  // at which of n places in coherence order a store lands (models with weak memory)
 };
 
+// What each runnable thread is about to do, for schedulers that look ahead.
+struct MemoryEvent;
+class PendingOperations {
+ public:
+  // nullptr for a host node, and for a thread that has not come to an ordered operation yet.
+  virtual const MemoryEvent* pending(RunnableId who) const = 0;
+
+ protected:
+  ~PendingOperations() = default;
+};
+
 class Scheduler {
  public:
   virtual ~Scheduler() = default;
   // Returns an index into `runnable`, which is never empty.
-  virtual std::uint32_t choose_runnable(std::span<const RunnableId> runnable) = 0;
+  virtual std::uint32_t choose_runnable(std::span<const RunnableId> runnable,
+                                        const PendingOperations& pending) = 0;
   // Returns a number in [0, n); n >= 1.
   virtual std::uint32_t choose(Choice kind, std::uint32_t n) = 0;
   // How many ordered operations the thread just chosen performs before the next choose_runnable; at
@@ -44,7 +56,8 @@ class RandomScheduler final : public Scheduler {
   RandomScheduler(std::uint64_t seed, std::uint32_t longest_run)
       : prng_(seed), num_magnitudes_(static_cast<std::uint32_t>(std::bit_width(longest_run))) {}
 
-  std::uint32_t choose_runnable(std::span<const RunnableId> runnable) override {
+  std::uint32_t choose_runnable(std::span<const RunnableId> runnable,
+                                const PendingOperations&) override {
     return choose_below(static_cast<std::uint32_t>(runnable.size()));
   }
   std::uint32_t choose(Choice, std::uint32_t n) override { return choose_below(n); }

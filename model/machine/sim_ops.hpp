@@ -35,9 +35,10 @@ class SimOps {
                   "ld is weak, relaxed or acquire");
     T value;
     if (is_due(access)) [[unlikely]] {
-      engine_.load_after_switch(thread_, event(access, site, address, sizeof(T)), &value);
+      engine_.load_after_switch(thread_, event(Operation::kLoad, access, site, address, sizeof(T)),
+                                &value);
     } else if (!load_cached(cache_, address, value)) [[unlikely]] {
-      engine_.load(event(access, site, address, sizeof(T)), &value);
+      engine_.load(event(Operation::kLoad, access, site, address, sizeof(T)), &value);
     }
     return value;
   }
@@ -47,9 +48,10 @@ class SimOps {
     static_assert(O == Order::kWeak || O == Order::kRelaxed || O == Order::kRelease,
                   "st is weak, relaxed or release");
     if (is_due(access)) [[unlikely]] {
-      engine_.store_after_switch(thread_, event(access, site, address, sizeof(T)), &value);
+      engine_.store_after_switch(
+          thread_, event(Operation::kStore, access, site, address, sizeof(T)), &value);
     } else if (!store_cached(cache_, address, value)) [[unlikely]] {
-      engine_.store(event(access, site, address, sizeof(T)), &value);
+      engine_.store(event(Operation::kStore, access, site, address, sizeof(T)), &value);
     }
   }
 
@@ -74,7 +76,7 @@ class SimOps {
   template <Order O, Scope S>
   void fence(Access<O, S> access, Site site) {
     static_assert(O != Order::kWeak && O != Order::kRelaxed, "a fence orders something");
-    const MemoryEvent fence_event = event(access, site, Address{}, 0);
+    const MemoryEvent fence_event = event(Operation::kFence, access, site, Address{}, 0);
     if (is_due(access)) [[unlikely]]
       engine_.switch_now(thread_, fence_event);
     engine_.fence(fence_event);
@@ -93,7 +95,8 @@ class SimOps {
   Awaited wait_until(As<T>, Access<O, S> access, Site site, Address address, const Await& await) {
     static_assert(sizeof(T) <= 8, "a wait compares at most 64 bits");
     static_assert(O == Order::kRelaxed || O == Order::kAcquire, "a wait polls with an order");
-    return engine_.wait_until(thread_, event(access, site, address, sizeof(T)), await);
+    return engine_.wait_until(thread_, event(Operation::kAwait, access, site, address, sizeof(T)),
+                              await);
   }
 
   template <bool Flush>
@@ -122,8 +125,9 @@ class SimOps {
   }
 
   template <Order O, Scope S>
-  MemoryEvent event(Access<O, S>, Site site, Address address, std::uint32_t bytes) const {
-    return MemoryEvent{thread_.slot, grid_.rank, site, O, S, address, bytes};
+  MemoryEvent event(Operation operation, Access<O, S>, Site site, Address address,
+                    std::uint32_t bytes) const {
+    return MemoryEvent{operation, thread_.slot, grid_.rank, site, O, S, address, bytes};
   }
 
   template <Order O, Scope S, class T>
@@ -131,7 +135,7 @@ class SimOps {
     static_assert(sizeof(T) == 4 || sizeof(T) == 8, "atom works on 32 or 64 bits");
     static_assert(O != Order::kWeak && O != Order::kSc,
                   "atom is relaxed, acquire, release, acq_rel");
-    const MemoryEvent atomic_event = event(access, site, address, sizeof(T));
+    const MemoryEvent atomic_event = event(Operation::kRmw, access, site, address, sizeof(T));
     if (is_due(access)) [[unlikely]]
       engine_.switch_now(thread_, atomic_event);
     return static_cast<T>(engine_.rmw(atomic_event, op, operand, compare));
