@@ -6,8 +6,10 @@
 #include <cstdio>
 #include <deque>
 #include <exception>
+#include <iostream>
 #include <map>
 #include <new>
+#include <stdexcept>
 
 #include "model/core/text.hpp"
 #include "tools/cli/arguments.hpp"
@@ -41,6 +43,12 @@ int fail(ExitCode code, const std::string& sentence) {
   // Not fmt::print, which throws when stderr is closed or full: the exit code must stand.
   std::fputs(fmt::format("assay: {}\n", sentence).c_str(), stderr);
   return static_cast<int>(code);
+}
+
+int out_of_memory() {
+  return fail(ExitCode::kUnsupported,
+              "this machine has not enough memory for the request; a smaller --case, --ep or "
+              "--jobs needs less");
 }
 
 int run(Declared& verb);
@@ -84,7 +92,9 @@ int run(int argc, char** argv) {
   try {
     root.parse(Arguments::words(argc, argv));
   } catch (const CLI::Success& request) {  // --help, --version
-    return root.exit(request);
+    root.exit(request);
+    if (!std::cout.flush()) return fail(ExitCode::kBadInput, "cannot write to standard output");
+    return static_cast<int>(ExitCode::kConforms);
   } catch (const CLI::ParseError& error) {
     return fail(ExitCode::kBadInput, fmt::format("{}; see assay --help", error.what()));
   }
@@ -131,9 +141,9 @@ int main(int argc, char** argv) {
   try {
     return assay::tools::run(argc, argv);
   } catch (const std::bad_alloc&) {
-    return assay::tools::fail(ExitCode::kUnsupported,
-                              "this machine has not enough memory for the request; a smaller "
-                              "--case, --ep or --jobs needs less");
+    return assay::tools::out_of_memory();
+  } catch (const std::length_error&) {  // what a container says of a size no memory could have
+    return assay::tools::out_of_memory();
   } catch (const std::exception& error) {
     return assay::tools::fail(
         ExitCode::kOurBug, fmt::format("a bug of assay: unexpected exception: {}", error.what()));

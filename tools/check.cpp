@@ -22,7 +22,7 @@ struct CheckArguments {
 };
 
 Expected<ExitCode> run_check(const CheckArguments& from) {
-  ASSAY_TRY(const Output output, Output::open(from.json));
+  ASSAY_TRY(const Output output, Output::open(from.json, {from.in, from.got}));
   if (!from.in) return bad_input("--in is missing; it names the file with the inputs");
   if (!from.got) return bad_input("--got is missing; it names the file with the output to judge");
   ASSAY_TRY(const verify::Report report,

@@ -21,10 +21,11 @@ struct GoldenArguments {
 };
 
 Expected<ExitCode> run_golden(const GoldenArguments& from) {
-  ASSAY_TRY(const Output output, Output::open(from.json));
+  ASSAY_TRY(const Output output, Output::open(from.json, {from.in, from.out}));
   if (!from.in) return bad_input("--in is missing; it names the file with the inputs");
   if (!from.out) return bad_input("--out is missing; it names the file to write");
   ASSAY_CHECK(check_writable(*from.out));
+  ASSAY_CHECK(check_not_input(*from.out, {from.in}));
   ASSAY_TRY(const verify::GoldenWritten written,
             verify::write_golden({*from.op, *from.in, from.settings, from.profile}, *from.out));
   Document document;

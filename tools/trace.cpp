@@ -46,7 +46,7 @@ Table layer_loads(const traces::Trace& trace) {
 }
 
 Expected<ExitCode> print_info(const std::string& file, const OptionalText& json) {
-  ASSAY_TRY(const Output output, Output::open(json));
+  ASSAY_TRY(const Output output, Output::open(json, {file}));
   ASSAY_TRY(const traces::TraceFormat format, traces::detect_format(file));
   ASSAY_TRY(const traces::Trace trace, traces::read_trace(file));
   std::size_t fewest = 0, most = 0;
@@ -78,8 +78,9 @@ Expected<ExitCode> print_info(const std::string& file, const OptionalText& json)
 
 Expected<ExitCode> convert(const std::string& in, const std::string& out,
                            const OptionalText& shard_text, const OptionalText& json) {
-  ASSAY_TRY(const Output output, Output::open(json));
+  ASSAY_TRY(const Output output, Output::open(json, {in, out}));
   ASSAY_CHECK(check_writable(out));
+  ASSAY_CHECK(check_not_input(out, {in}));
   ASSAY_TRY(const auto per_shard, integer_or<std::int64_t>("--tokens-per-shard", shard_text, 1,
                                                            std::int64_t{1} << 40, 0));
   ASSAY_TRY(const traces::Trace trace, traces::read_trace(in));

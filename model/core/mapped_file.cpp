@@ -26,7 +26,7 @@ Error failed(const std::string& path, std::string_view action, int error) {
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Descriptor& operator=(const Descriptor&) = delete;
   ~Descriptor() {
     if (fd_ >= 0) ::close(fd_);
@@ -79,11 +79,25 @@ Expected<Target> writable_target(const std::string& path) {
   return target;
 }
 
-std::string temporary_beside(const std::string& path) {
+// A new file in the directory of `path`. A process that was killed leaves its temporary behind, and
+// the next one may have its number: names that exist are passed over, up to a bound.
+struct Temporary {
+  std::string path;
+  Descriptor file{-1};
+};
+constexpr int kNamesMax = 1000;
+
+Temporary open_beside(const std::string& path) {
   static std::atomic<unsigned> next{0};
   const std::size_t slash = path.rfind('/');
   const std::string directory = slash == std::string::npos ? "" : path.substr(0, slash + 1);
-  return fmt::format("{}.assay-tmp-{}-{}", directory, ::getpid(), next++);
+  for (int i = 0; i < kNamesMax; ++i) {
+    std::string name = fmt::format("{}.assay-tmp-{}-{}", directory, ::getpid(), next++);
+    const int fd = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd >= 0) return {std::move(name), Descriptor(fd)};
+    if (errno != EEXIST) break;
+  }
+  return {};
 }
 
 }  // namespace
@@ -117,10 +131,16 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
+Status write_file_beside(const std::string& path) {
+  const auto [temporary, file] = open_beside(path);
+  if (file.get() < 0) return bad_input(std::strerror(errno));
+  ::unlink(temporary.c_str());
+  return Done{};
+}
+
 Status write_file(const std::string& path, std::span<const std::span<const std::byte>> parts) {
   ASSAY_TRY(const Target target, writable_target(path));
-  const std::string temporary = temporary_beside(target.path);
-  Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  auto [temporary, file] = open_beside(target.path);
   if (file.get() < 0) return failed(path, "written", errno);
   int error = 0;
   if (target.mode != 0 && ::fchmod(file.get(), target.mode) != 0) error = errno;

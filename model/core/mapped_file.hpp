@@ -35,6 +35,9 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
+// Whether write_file could put a file beside `path` now. Leaves nothing behind.
+Status write_file_beside(const std::string& path);
+
 // Replaces the file at `path` by the concatenation of `parts`, or leaves it as it was. The bytes go
 // to a file ".assay-tmp-<pid>-<n>" in the same directory, which is renamed over `path` at the end
 // and removed on failure; a killed process leaves that temporary file behind and `path` untouched.

@@ -1,6 +1,7 @@
 // Files are replaced as a whole or not at all, and what cannot be a file is refused.
 #include "model/core/mapped_file.hpp"
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -82,6 +83,28 @@ TEST_CASE("a killed write leaves the old file", "[COR-2.1]") {
   REQUIRE(::waitpid(child, &state, 0) == child);
   REQUIRE(WIFSIGNALED(state));
   REQUIRE(testing::read_bytes(path) == "old");
+}
+
+TEST_CASE("what a killed process of the same number left behind is passed over", "[COR-2.1]") {
+  const TempDir directory;
+  const std::string path = directory.file("f");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    for (int n = 0; n < 200; ++n) {
+      const std::string name =
+          directory.file(".assay-tmp-" + std::to_string(::getpid()) + "-" + std::to_string(n));
+      const int fd = ::open(name.c_str(), O_WRONLY | O_CREAT, 0600);
+      if (fd < 0) ::_exit(3);
+      ::close(fd);
+    }
+    ::_exit(write_text(path, "new") && write_file_beside(path) ? 0 : 1);
+  }
+  int state = 0;
+  REQUIRE(::waitpid(child, &state, 0) == child);
+  REQUIRE(WIFEXITED(state));
+  REQUIRE(WEXITSTATUS(state) == 0);
+  REQUIRE(testing::read_bytes(path) == "new");
+  REQUIRE(files_in(directory) == 201);
 }
 
 TEST_CASE("links are followed, permissions kept, devices and directories refused", "[COR-2.1]") {

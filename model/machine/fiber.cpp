@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <boost/context/detail/fcontext.hpp>
+#include <new>
 
 #include "model/core/contract.hpp"
 
@@ -78,8 +79,7 @@ void StackPool::grow() {
   const std::size_t step = stack_bytes_ + page_bytes();
   void* slab = mmap(nullptr, kStacksPerSlab * step, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  CONTRACT(slab != MAP_FAILED, "no memory for more fiber stacks; lower resident_ctas",
-           slabs_.size() * kStacksPerSlab, stack_bytes_);
+  if (slab == MAP_FAILED) throw std::bad_alloc();
   slabs_.push_back(static_cast<std::byte*>(slab));
   for (std::size_t i = kStacksPerSlab; i-- > 0;) {
     std::byte* guard = slabs_.back() + i * step;

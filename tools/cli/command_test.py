@@ -38,10 +38,11 @@ class Usage(Command):
 
     def test_a_full_standard_output_is_noticed(self):
         with open("/dev/full", "w") as full:
-            result = subprocess.run([ASSAY, "size"], stdout=full, stderr=subprocess.PIPE, text=True)
-        self.assertEqual(result.returncode, BAD_INPUT)
-        self.assertIn("standard output", result.stderr)
-
+            for words in (["size"], ["--help"], ["--version"], ["size", "--help"]):
+                result = subprocess.run([ASSAY, *words], stdout=full, stderr=subprocess.PIPE,
+                                        text=True)
+                self.assertEqual(result.returncode, BAD_INPUT, words)
+                self.assertIn("standard output", result.stderr)
 
     def test_the_exit_code_stands_when_standard_error_is_full(self):
         with open("/dev/full", "w") as full:

@@ -110,6 +110,30 @@ class Golden(Command):
         return self.check(op, source, got, *arguments)["mismatches"][0]["diagnosis"]
 
 
+class Files(Golden):
+    """An output never destroys an input; a key that two readers could read differently is refused
+    [COR-2.1][VER-7.1]."""
+
+    def test_an_output_that_is_an_input_is_refused(self):
+        golden = self.golden("mufu")
+        link = self.dir / "link.safetensors"
+        link.symlink_to("in.safetensors")
+        source = self.dir / "in.safetensors"
+        for out in (source, link, self.dir / "." / "in.safetensors"):
+            self.refuse("golden", "mufu", "--in", source, "--out", out, says="cannot write")
+        self.refuse("golden", "mufu", "--in", source, "--out", self.dir / "new", f"--json={self.dir}/new",
+                    says="twice")
+        for other in (source, golden):
+            self.refuse("check", "mufu", "--in", source, "--got", golden, f"--json={other}",
+                        says="cannot write")
+
+    def test_a_parameter_given_twice_in_the_file_is_refused(self):
+        source = self.write("in.safetensors", CASES["mufu"][0],
+                            {"assay.params": '{"function": "ex2", "function": "rcp"}'})
+        self.refuse("golden", "mufu", "--in", source, "--out", self.dir / "out",
+                    says='key "function" appears twice')
+
+
 class RoundTrips(Golden):
     """A golden file checks itself, and a changed bit is found at its place [VER-7.2][VER-7.4]."""
 

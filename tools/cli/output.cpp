@@ -43,17 +43,33 @@ Status check_writable(const std::string& path) {
   if (fs::exists(status) && ::access(target.c_str(), W_OK) != 0)
     return cannot_write(path, std::strerror(errno));
   // The only sure test is the thing itself: a file beside it, which is how it will be written.
-  const fs::path beside =
-      target.parent_path() / fmt::format(".assay-probe-{}", static_cast<long>(::getpid()));
-  const int file = ::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (file < 0) return cannot_write(path, std::strerror(errno));
-  ::close(file);
-  ::unlink(beside.c_str());
+  if (const Status possible = write_file_beside(target.string()); !possible)
+    return cannot_write(path, possible.error().sentence);
   return Done{};
 }
 
-Expected<Output> Output::open(const std::optional<std::string>& json) {
-  if (json && *json != "-") ASSAY_CHECK(check_writable(*json));
+Status check_not_input(const std::string& output,
+                       std::initializer_list<std::optional<std::string>> inputs) {
+  for (const std::optional<std::string>& input : inputs) {
+    std::error_code absent;
+    if (input && std::filesystem::equivalent(output, *input, absent))
+      return cannot_write(
+          output, fmt::format("it is {}, which this command also uses", in_quotes(*input, 300)));
+    // Two outputs that do not exist yet are one file if they are spelled alike.
+    if (input && absent &&
+        std::filesystem::weakly_canonical(output, absent) ==
+            std::filesystem::weakly_canonical(*input, absent))
+      return cannot_write(output, "the command line names it twice");
+  }
+  return Done{};
+}
+
+Expected<Output> Output::open(const std::optional<std::string>& json,
+                              std::initializer_list<std::optional<std::string>> other_files) {
+  if (json && *json != "-") {
+    ASSAY_CHECK(check_writable(*json));
+    ASSAY_CHECK(check_not_input(*json, other_files));
+  }
   return Output(json);
 }
 

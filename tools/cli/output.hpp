@@ -2,6 +2,7 @@
 // the work starts, and that a file is either the old one or the whole new one (SPEC COR-2.1).
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 #include <string>
 
@@ -14,12 +15,18 @@ namespace assay::tools {
 // Leaves nothing behind.
 Status check_writable(const std::string& path);
 
+// Error if `output` is the same file as one of `inputs`: writing it would destroy what was read.
+// Absent names and files that do not exist are no file.
+Status check_not_input(const std::string& output,
+                       std::initializer_list<std::optional<std::string>> inputs);
+
 // One document, to where `json` says: nothing means text on standard output, "-" means JSON there,
 // a name means text there and JSON in that file.
 class Output {
  public:
-  // To be called before the work.
-  static Expected<Output> open(const std::optional<std::string>& json);
+  // To be called before the work, with every file that the verb reads or writes.
+  static Expected<Output> open(const std::optional<std::string>& json,
+                               std::initializer_list<std::optional<std::string>> other_files = {});
   Status write(const Document& document) const;
 
  private:

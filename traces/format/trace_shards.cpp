@@ -118,17 +118,17 @@ Expected<Trace> open_shards(const std::string& index_path) {
     ASSAY_CHECK(file.schema_version(kTraceSchema, kTraceVersion));
     ASSAY_TRY(const std::string number, file.require_metadata(kTraceShardKey));
     if (number != fmt::format("{}/{}", shard, shards)) {
-      return bad_input(fmt::format("{} is shard {}; the index has it as {}/{}", name,
+      return bad_input(fmt::format("{} is shard {}; the index has it as {}/{}", in_quotes(name),
                                    in_quotes(number), shard, shards));
     }
     for (const auto& [key, value] : info_metadata(info)) {
       ASSAY_TRY(const std::string got, file.require_metadata(key));
       if (got == value) continue;
-      return bad_input(fmt::format("{} has metadata {} {}; the index has {}", name, key,
+      return bad_input(fmt::format("{} has metadata {} {}; the index has {}", in_quotes(name), key,
                                    in_quotes(got), in_quotes(value)));
     }
     auto appended = append_tensors(file, shard_suffix(shard), info, tensors);
-    if (!appended) return appended.error().within(name);
+    if (!appended) return appended.error().within(in_quotes(name));
     for (const TraceTensorName& tensor : kTraceTensors)
       mapped += file.has(std::string(tensor.name) + shard_suffix(shard));
   }

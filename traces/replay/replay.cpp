@@ -7,6 +7,7 @@
 #include <atomic>
 #include <new>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <tuple>
 
@@ -158,7 +159,11 @@ Expected<ReplayResult> replay(const Rounds& rounds, const verify::Subject& subje
     }
   };
   std::vector<std::thread> threads;
-  for (std::size_t i = 1; i < jobs; ++i) threads.emplace_back(work);
+  try {
+    for (std::size_t i = 1; i < jobs; ++i) threads.emplace_back(work);
+  } catch (const std::system_error&) {
+    // The machine gives no more threads; those that run share the segments.
+  }
   work();
   for (std::thread& thread : threads) thread.join();
 

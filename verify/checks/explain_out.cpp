@@ -239,7 +239,7 @@ std::vector<std::string> explain_out(const RoundView& view, const WrongOut& wron
   if (const auto stale = find_stale_out(view, wrong)) sentences.push_back(*stale);
   guess_profiles(view, wrong, sentences);
   if (sentences.empty()) guess_fields(view, wrong, sentences);
-  guess_order(view, wrong, sentences);
+  if (sentences.empty()) guess_order(view, wrong, sentences);
   if (sentences.empty()) guess_terms(view, wrong, sentences);
   if (sentences.empty()) guess_token(view, wrong, sentences);
   describe_bits(view, wrong, sentences);

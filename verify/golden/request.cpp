@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "model/core/text.hpp"
 
@@ -44,9 +45,18 @@ Expected<Settings> parameters_of(const GoldenOp& op, const TensorFile& file) {
   Settings values;
   const auto text = file.metadata("assay.params");
   if (!text) return values;
-  const auto json = nlohmann::json::parse(*text, nullptr, false);
+  // A parser keeps the last of two equal keys, another reader may keep the first.
+  std::set<std::string> keys;
+  std::optional<std::string> twice;
+  const auto note_key = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& key) {
+    if (event != nlohmann::json::parse_event_t::key || depth != 1) return true;
+    if (!keys.insert(key.get<std::string>()).second) twice = key.get<std::string>();
+    return true;
+  };
+  const auto json = nlohmann::json::parse(*text, note_key, false);
   if (json.is_discarded() || !json.is_object())
     return bad_input(fmt::format("{} is no JSON object", in_quotes(*text)));
+  if (twice) return bad_input(fmt::format("key {} appears twice", in_quotes(*twice)));
   for (const auto& [key, value] : json.items()) {
     ASSAY_CHECK(check_key(op, key));
     ASSAY_TRY(values[key], value_text(key, value));

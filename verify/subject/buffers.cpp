@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "model/core/contract.hpp"
 
@@ -107,7 +108,7 @@ OutputBuffer BufferArena::take(std::int64_t bytes, std::byte poison, bool fill) 
     const auto length = static_cast<std::size_t>(round_up(whole, page_bytes()));
     void* address = ::mmap(nullptr, length, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    CONTRACT(address != MAP_FAILED, bytes);
+    if (address == MAP_FAILED) throw std::bad_alloc();
     // Huge pages would make a touched byte cost 2 MiB.
     ::madvise(address, length, MADV_NOHUGEPAGE);
     mappings_.push_back({address, length});

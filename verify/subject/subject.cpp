@@ -43,7 +43,8 @@ Group::Result result_of(int code, const assay_message& message, std::string_view
     }
     default:
       return {Group::State::kFailed,
-              fmt::format("{} returned {}; allowed are 0 (ok), 1 (failed) and 2 (unsupported){}{}",
+              fmt::format("{} returned {}; allowed are 0 (ok), 1 (failed), 2 (unsupported) and 3 "
+                          "(bad options){}{}",
                           function, code, text_of(message).empty() ? "" : ": ", text_of(message))};
   }
 }
