@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <new>
 #include <set>
 #include <thread>
 #include "model/machine/machine.hpp"
@@ -16,6 +17,28 @@ using testing::for_every_schedule;
 using testing::host_u32;
 using testing::pass_message;
 using testing::small_config;
+
+TEST_CASE("an exception of a body reaches the caller, and every fiber is unwound", "[MAC-5.4]") {
+  struct Counter {
+    explicit Counter(int& alive) : alive_(alive) { ++alive_; }
+    ~Counter() { --alive_; }
+    int& alive_;
+  };
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    int alive = 0;
+    Machine machine(small_config(seed, 2, 3));
+    for (std::int32_t r = 0; r < 2; ++r)
+      enqueue(machine, r, "allocates", 1, [&](SimOps& ops) {
+        const Counter counter(alive);
+        ops.barrier(Site::kDispatchTokenDone);
+        if (ops.rank().value() == 1 && ops.thread() == 2) throw std::bad_alloc();
+        ops.barrier(Site::kDispatchTokenDone);
+      });
+    CHECK_THROWS_AS(machine.run(), std::bad_alloc);
+    CHECK(alive == 0);
+    CHECK(!machine.run().ok());
+  }
+}
 
 TEST_CASE("with one resident CTA they run one after another, in many orders", "[MAC-5.2]") {
   std::set<std::vector<std::uint32_t>> orders;

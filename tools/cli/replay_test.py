@@ -2,6 +2,7 @@
 
 import os
 import pty
+import resource
 import shlex
 import subprocess
 import unittest
@@ -126,6 +127,20 @@ class Verify(Command):
                 (["--mutant", "slot_off_by_one", "--subject", f"plugin:{PLUGIN}"], ["mutant"])):
             with self.subTest(arguments):
                 self.refuse("verify", *arguments, says=says)
+
+
+class Memory(Command):
+    def test_too_little_memory_is_a_sentence_and_never_a_crash(self):
+        codes = set()
+        for megabytes in (60, 120, 180, 240, 300, 400, 600):
+            limit = megabytes << 20
+            result = run("replay", SAMPLE, "--ep", 32, "--jobs", 32,
+                         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+            if result.returncode == 127:  # not even its libraries fit
+                continue
+            codes.add(result.returncode)
+            self.assertIn(result.returncode, (OK, UNSUPPORTED), (megabytes, result.stderr))
+        self.assertIn(UNSUPPORTED, codes)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <new>
 #include <optional>
-#include <system_error>
 #include <thread>
 #include <tuple>
 
@@ -148,24 +148,27 @@ Expected<ReplayResult> replay(const Rounds& rounds, const verify::Subject& subje
   CONTRACT(options.jobs >= 1, options.jobs);
   const std::size_t jobs = std::min(static_cast<std::size_t>(options.jobs), segments.size());
   std::atomic<std::size_t> next{0};
+  std::atomic<bool> no_memory{false};
   const auto work = [&] {
     Worker worker{rounds, subject, options, {}};
-    for (std::size_t i = next++; i < segments.size(); i = next++) {
+    for (std::size_t i = next++; i < segments.size() && !no_memory; i = next++) {
       try {
         results[i] = worker.run(segments[i]);
-      } catch (const std::bad_alloc&) {  // an exception that left the thread would end the process
-        results[i] = unsupported(fmt::format("{} threads need more memory than there is", jobs));
+      } catch (const std::bad_alloc&) {
+        // An exception that left the thread would end the process, and words need memory too.
+        no_memory = true;
       }
     }
   };
   std::vector<std::thread> threads;
   try {
     for (std::size_t i = 1; i < jobs; ++i) threads.emplace_back(work);
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {  // system_error or bad_alloc
     // The machine gives no more threads; those that run share the segments.
   }
   work();
   for (std::thread& thread : threads) thread.join();
+  if (no_memory) return unsupported(fmt::format("{} threads need more memory than there is", jobs));
 
   // In the order of segments, so that sums of reals and the first error do not depend on threads.
   ReplayResult sum;
