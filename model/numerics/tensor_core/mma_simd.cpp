@@ -123,10 +123,11 @@ HWY_INLINE void block(const Panel& panel, int row, int first) {
   std::uint32_t* HWY_RESTRICT d = panel.d + static_cast<std::size_t>(row) * n;
 
   const VU c = hn::Load(du, d);
-  VI alignment = hn::Max(accumulator_exponent<kOutput == OutputFormat::kF16>(c, rule.zero_exponent),
-                         hn::Set(di, rule.zero_exponent));
+  VI largest = hn::Set(di, 2 * kZeroExponent);
   for (int i = 0; i < kProducts; ++i)
-    alignment = hn::Max(alignment, hn::Add(hn::Set(di, ae[i]), hn::Load(di, be + i * n)));
+    largest = hn::Max(largest, hn::Add(hn::Set(di, ae[i]), hn::Load(di, be + i * n)));
+  const VI c_exponent = accumulator_exponent<kOutput == OutputFormat::kF16>(c, rule.zero_exponent);
+  const VI alignment = hn::Max(hn::Max(largest, c_exponent), hn::Set(di, rule.zero_exponent));
 
   const VI highest = hn::Set(di, kAlignmentMax);
   const VI lowest = hn::Set(di, kAlignmentMin);
@@ -141,7 +142,11 @@ HWY_INLINE void block(const Panel& panel, int row, int first) {
   const VI c_term = truncate(hn::Mul(hn::BitCast(df, c), scale));
   const VU result = finish<kOutput>(rule, sum, c_term, unit_exponent);
 
-  const auto outside = hn::Ne(alignment, clamped);
+  // Where every product has a zero factor and c is zero, the result is +0 as it stands: rows and
+  // columns of zeros, which fill tiles up, need no repair.
+  const auto all_zero = hn::And(hn::Lt(largest, hn::Set(di, kZeroExponent / 2)),
+                                hn::Eq(hn::BitCast(di, hn::ShiftLeft<1>(c)), hn::Zero(di)));
+  const auto outside = hn::AndNot(all_zero, hn::Ne(alignment, clamped));
   if (HWY_LIKELY(hn::AllFalse(di, outside))) {
     hn::Store(result, du, d);
     return;

@@ -215,6 +215,28 @@ TEST_CASE("no c means scale-d 0: the sum starts from +0", "[NUM-4.5]") {
   for (std::size_t i = 0; i < with_zero.size(); ++i) CHECK(same_bits(with_zero[i], tile.d[i]));
 }
 
+TEST_CASE("rows and columns of zeros have the scalar path's bits, whatever c is", "[NUM-4.11]") {
+  for (const Instruction& row : instructions()) {
+    if (row.arch != Arch::kSm90a || row.family != "wgmma" || row.arithmetic.k != 16) continue;
+    Tile<std::uint16_t> tile = random_tile<std::uint16_t>(row.arithmetic.rule, 6, 24, 64, 1, 11);
+    // Zeros of both signs in whole rows, whole columns and half of a chain.
+    for (int i = 0; i < 64; ++i) {
+      tile.a[static_cast<std::size_t>(i)] = i % 2 == 0 ? 0x8000 : 0;
+      for (const int column : {1, 5, 6, 23}) tile.b[static_cast<std::size_t>(column * 64 + i)] = 0;
+      if (i < 32) tile.a[static_cast<std::size_t>(64 + i)] = 0;
+    }
+    // The smallest c of either destination type among them: it must survive.
+    const bool f32 = row.arithmetic.rule.output == OutputFormat::kF32;
+    const F32 smallest{f32 ? 1u : 0xB3800000u};
+    const F32 values[] = {{0}, {0x80000000u}, {0x3F800000u}, smallest, {0x7FFFFFFFu}};
+    for (std::size_t i = 0; i < tile.c.size(); ++i) tile.c[i] = values[i % 5];
+    REQUIRE(mma(row, tile.problem(), MmaPath::kScalar));
+    const std::vector<F32> expected = tile.d;
+    REQUIRE(mma(row, tile.problem()));
+    for (std::size_t i = 0; i < expected.size(); ++i) CHECK(same_bits(expected[i], tile.d[i]));
+  }
+}
+
 TEST_CASE("a problem that the instruction cannot run is refused with a sentence", "[NUM-4.8]") {
   Tile<std::uint16_t> tile = random_tile<std::uint16_t>(bf16().arithmetic.rule, 4, 8, 32, 1, 3);
   const auto refused = [&](auto change, const char* part) {

@@ -1,0 +1,131 @@
+// What a problem refuses, and that every way to lay rows out reads the same rows.
+#include "model/attention/problem.hpp"
+
+#include "model/attention/attention_testing.hpp"
+
+namespace {
+
+using namespace assay;
+using namespace assay::attention;
+using namespace assay::attention::testing;
+
+std::string sentence(const Problem& p) {
+  const Status status = check(p);
+  return status ? std::string() : status.error().sentence;
+}
+
+}  // namespace
+
+TEST_CASE("a problem that no profile can mean is refused with its numbers", "[ATT-2.1]") {
+  Case c;
+  c.q_lens = {3};
+  c.kv_lens = {5};
+  const auto built = build(c);
+  const Problem good = built->problem;
+  REQUIRE(sentence(good).empty());
+  const auto broken = [&](const auto& change) {
+    Problem p = good;
+    change(p);
+    return sentence(p);
+  };
+  REQUIRE(broken([](Problem& p) { p.dtype = Dtype::kF32; }).find("F32") != std::string::npos);
+  REQUIRE(broken([](Problem& p) { p.q_heads = 3, p.kv_heads = 2; }).find("3 query heads and 2") !=
+          std::string::npos);
+  REQUIRE(broken([](Problem& p) { p.scale = 0; }).find("scale is 0") != std::string::npos);
+  REQUIRE(broken([](Problem& p) {
+            p.mask = MaskKind::kWindow, p.mask_size = 0;
+          }).find("size is 0") != std::string::npos);
+  REQUIRE(broken([](Problem& p) { p.requests[0].kv_len = 9; }).find("kv_len is 9; k has 5") !=
+          std::string::npos);
+  REQUIRE(broken([](Problem& p) {
+            p.requests[0].threshold = {Threshold::Kind::kLambda, std::nanf("")};
+          }).find("threshold is nan") != std::string::npos);
+  REQUIRE(broken([](Problem& p) { p.requests[0].q_len = -1; }).find("q_len is -1") !=
+          std::string::npos);
+  REQUIRE(broken([](Problem& p) { p.splits = 0; }).find("splits is 0") != std::string::npos);
+}
+
+TEST_CASE("MLA keys in two parts give the bits of whole ones, with values among them",
+          "[ATT-2.2]") {
+  Case c;
+  c.q_heads = 16;
+  c.kv_heads = 1;
+  c.q_lens = {2};
+  c.kv_lens = {150};
+  c.head_dim = 576;
+  c.v_dim = 512;
+  c.lambda = 0.3f;
+  const auto built = build(c);
+  const Profile& profile = profile_named("assay-decode-sm90");
+  Problem whole = built->problem;
+  Request& r = whole.requests[0];
+  r.v = r.k;  // a value is the key's first 512 elements
+  Problem parts = whole;
+  std::vector<std::byte> latent(150 * 1024), rope(150 * 128);
+  for (std::size_t i = 0; i < 150; ++i) {
+    const std::byte* row = r.k.row(0, static_cast<std::int64_t>(i), 2);
+    std::copy_n(row, 1024, &latent[i * 1024]);
+    std::copy_n(row + 1024, 128, &rope[i * 128]);
+  }
+  parts.rope_dim = 64;
+  parts.requests[0].k = parts.requests[0].v = contiguous_rows(latent.data(), 0, 150, 1, 512, 2);
+  parts.requests[0].k_rope = contiguous_rows(rope.data(), 0, 150, 1, 64, 2);
+  const Emulation a = run(profile, whole);
+  const Emulation b = run(profile, parts);
+  REQUIRE(a.out == b.out);
+  REQUIRE(same_lse(a, b));
+  REQUIRE(a.units.size() == 1);
+}
+
+TEST_CASE("paged keys give the bits of contiguous ones, and strides may be huge",
+          "[ATT-2.2][ATT-2.3]") {
+  const Profile& profile = profile_named("assay-prefill-sm90");
+  prop("any problem", [&] {
+    const Case c = *cases(profile, {60, 100, 2});
+    const auto built = build(c);
+    const Emulation expected = run(profile, built->problem);
+    // Pages of 16 rows in a shuffled order, unused slots full of NaN.
+    const Problem& p = built->problem;
+    const int page = 16, bytes = p.element_bytes();
+    Problem paged = p;
+    std::vector<std::vector<std::byte>> pools;
+    std::vector<std::vector<std::int32_t>> tables;
+    for (Request& r : paged.requests) {
+      const int pages = (r.kv_len + page - 1) / page;
+      std::vector<std::int32_t>& table = tables.emplace_back();
+      for (int i = 0; i < pages; ++i) table.push_back(pages - 1 - i);
+      const int dim = std::max(p.head_dim, p.v_dim);
+      const std::size_t row_bytes = static_cast<std::size_t>(p.kv_heads * dim * bytes);
+      std::vector<std::byte>& pool = pools.emplace_back(
+          static_cast<std::size_t>(2 * pages * page) * row_bytes, std::byte{0xFF});
+      for (int part = 0; part < 2; ++part) {
+        const Rows from = part == 0 ? r.k : r.v;
+        const int width = part == 0 ? p.head_dim : p.v_dim;
+        Rows to;
+        to.base = pool.data() + static_cast<std::size_t>(part * page) * row_bytes;
+        to.row_stride = p.kv_heads * dim;
+        to.head_stride = dim;
+        to.available = static_cast<std::int64_t>(pages) * page;
+        to.block_table = table.data();
+        to.page_rows = page;
+        to.page_stride = std::int64_t{2} * page * p.kv_heads * dim;
+        for (int i = 0; i < r.kv_len; ++i)
+          for (int h = 0; h < p.kv_heads; ++h)
+            std::copy_n(from.row(h, i, bytes), width * bytes,
+                        const_cast<std::byte*>(to.row(h, i, bytes)));
+        (part == 0 ? r.k : r.v) = to;
+      }
+    }
+    const Emulation got = run(profile, paged);
+    RC_ASSERT(got.out == expected.out);
+    RC_ASSERT(same_lse(got, expected));
+  });
+  Rows far;
+  far.base = nullptr;
+  far.row_stride = std::int64_t{1} << 33;
+  far.available = 4;
+  std::byte here{};
+  far.base = &here;
+  REQUIRE(far.row(0, 3, 2) - &here == (std::int64_t{3} << 34));
+  REQUIRE(far.row(0, 4, 2) == nullptr);
+}
