@@ -54,14 +54,20 @@ struct Access {
   static constexpr Scope kScope = S;
 };
 inline constexpr Access<Order::kWeak, Scope::kNone> weak{};
+inline constexpr Access<Order::kRelaxed, Scope::kCta> relaxed_cta{};
 inline constexpr Access<Order::kRelaxed, Scope::kGpu> relaxed_gpu{};
 inline constexpr Access<Order::kRelaxed, Scope::kSys> relaxed_sys{};
+inline constexpr Access<Order::kAcquire, Scope::kCta> acquire_cta{};
 inline constexpr Access<Order::kAcquire, Scope::kGpu> acquire_gpu{};
 inline constexpr Access<Order::kAcquire, Scope::kSys> acquire_sys{};
+inline constexpr Access<Order::kRelease, Scope::kCta> release_cta{};
 inline constexpr Access<Order::kRelease, Scope::kGpu> release_gpu{};
 inline constexpr Access<Order::kRelease, Scope::kSys> release_sys{};
+inline constexpr Access<Order::kAcqRel, Scope::kCta> acq_rel_cta{};
 inline constexpr Access<Order::kAcqRel, Scope::kGpu> acq_rel_gpu{};
 inline constexpr Access<Order::kAcqRel, Scope::kSys> acq_rel_sys{};
+inline constexpr Access<Order::kSc, Scope::kCta> sc_cta{};
+inline constexpr Access<Order::kSc, Scope::kGpu> sc_gpu{};
 inline constexpr Access<Order::kSc, Scope::kSys> sc_sys{};
 
 // What moves in one access. A Vec16 is four 32-bit elements; its atomicity is that of its element,
@@ -121,11 +127,16 @@ inline constexpr Ftz<true> flush_subnormals{};
 //   identity   rank() cta() num_ctas() thread() group_size()    (a group is a CTA)
 //   memory     load store load_batch atomic_add atomic_cas fence (global memory)
 //              shared_load shared_store                          (the group's own words)
-//   waiting    barrier (all threads of the group), wait_until (bounded; names what it waits for)
+//   waiting    barrier (all threads of the group), wait_until and wait_for_words (bounded, and they
+//              name what they wait for), launch_dependents and wait_for_grid (programmatic launch:
+//              this group no longer holds back the next kernel; what is before this kernel has
+//              ended)
 //   numbers    add_f32 add_bf16 add_f16 widen_* narrow_*         (one PTX instruction each)
 // load_batch issues N loads before any is used; lanes whose bit in `present` is 0 keep the value
 // that `out` came with. barrier orders memory within the group; shared words carry values only
-// across a barrier.
+// across a barrier. wait_for_words waits until every 32-bit word of every vector named in `present`
+// satisfies `await`, with all vectors in flight at once, and returns their words; words arrive one
+// by one, and each is the value with which its own wait ended.
 template <class O>
 concept Ops = requires(O& ops, Address address, SharedWord shared, Await await, Vec16 vec,
                        std::uint32_t u32, std::uint64_t u64, const Address (&addresses)[2],
@@ -148,8 +159,13 @@ concept Ops = requires(O& ops, Address address, SharedWord shared, Await await, 
   { ops.shared_store(Site::kNone, shared, u32) } -> std::same_as<void>;
 
   { ops.barrier(Site::kNone) } -> std::same_as<void>;
+  { ops.launch_dependents(Site::kNone) } -> std::same_as<void>;
+  { ops.wait_for_grid(Site::kNone) } -> std::same_as<void>;
   {
     ops.wait_until(as<std::uint64_t>, relaxed_sys, Site::kNone, address, await)
+    } -> std::same_as<Awaited>;
+  {
+    ops.wait_for_words(relaxed_sys, Site::kNone, addresses, u32, await, vecs)
     } -> std::same_as<Awaited>;
 
   { ops.add_f32(flush_subnormals, f32, f32) } -> std::same_as<F32>;

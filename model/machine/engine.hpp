@@ -6,15 +6,18 @@
 
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "model/machine/fiber.hpp"
 #include "model/machine/memory.hpp"
+#include "model/machine/observer.hpp"
 #include "model/machine/run.hpp"
 
 namespace assay::machine {
@@ -43,10 +46,11 @@ struct Cta {
   std::uint32_t ended = 0;
   Site barrier_site = Site::kNone;
   std::uint64_t phase = 1;  // barriers passed, plus 1
+  bool launched_dependents = false;
   std::vector<SharedCell> shared;
 };
 
-enum class ThreadState : std::uint8_t { kFree, kReady, kWaiting, kAtBarrier, kEnded };
+enum class ThreadState : std::uint8_t { kFree, kReady, kWaiting, kAtBarrier, kAtGrid, kEnded };
 
 struct Thread {
   Engine* engine = nullptr;
@@ -65,24 +69,32 @@ struct Node {
   std::string name;
   std::function<void()> host;  // empty for a kernel
   Kernel kernel;
+  std::uint32_t ticket = 0;  // MemoryModel::enqueue_ticket
 };
 
 struct Stream {
   RankId rank;
   StreamId id;
-  bool started = false;  // the head is running or ready
+  std::uint32_t num_started = 0;  // nodes from the head on that are running or ready
+  bool after_kernel = false;      // the node that has started last is a kernel of this run
   std::uint32_t ready_position = 0;
+  std::uint32_t launches = 0;     // grids started so far
+  std::uint64_t most_ctas = 0;    // that this stream may want to run at the same time
   std::deque<Node> nodes;
+  std::deque<Grid*> grids;  // of the started nodes; more than one only under Boundary::kPdl
 };
 
 struct Grid {
   std::uint32_t stream = 0;  // index into Engine::streams_
   std::uint64_t number = 0;
+  std::uint32_t launch = 0;
   RankId rank;
   std::uint32_t group_size = 1;
   const Kernel* kernel = nullptr;
   std::vector<std::uint32_t> unstarted;
   std::uint32_t live_ctas = 0;
+  std::uint32_t released_ctas = 0;  // ended, or past launch_dependents
+  bool ended = false;
 };
 
 class Engine final : private PendingOperations {
@@ -104,9 +116,15 @@ class Engine final : private PendingOperations {
   void load_after_switch(Thread& thread, const MemoryEvent& event, void* value);
   void store_after_switch(Thread& thread, const MemoryEvent& event, const void* value);
   std::uint64_t rmw(const MemoryEvent& event, Rmw op, std::uint64_t operand, std::uint64_t compare);
-  void fence(const MemoryEvent& event) { model_->fence(event); }
+  void fence(const MemoryEvent& event) {
+    model_->fence(event);
+    if (observer_ != nullptr) [[unlikely]]
+      tell(event, {}, {});
+  }
   Awaited wait_until(Thread& thread, const MemoryEvent& event, const Await& await);
   void barrier(Thread& thread, Site site);
+  void launch_dependents(Thread& thread, Site site);
+  void wait_for_grid(Thread& thread, Site site);
   std::uint32_t shared_load(Thread& thread, Site site, SharedWord word);
   void shared_store(Thread& thread, Site site, SharedWord word, std::uint32_t value);
   void switch_now(Thread& thread, const MemoryEvent& event);
@@ -114,6 +132,7 @@ class Engine final : private PendingOperations {
 
   // True when the thread has used up its run: the operation that asks must switch first.
   bool ordered_operation_is_due() { return --run_left_ == 0; }
+  bool next_ordered_operation_is_due() const { return run_left_ == 1; }
   void count_weak_access() {
     if (--weak_left_ == 0) [[unlikely]]
       check_budget();
@@ -124,19 +143,26 @@ class Engine final : private PendingOperations {
   struct StopThread {};  // unwinds a fiber when the run ends early
 
   const MemoryEvent* pending(RunnableId who) const override;
+  Address canonical(Address address) const override;
 
   // the loop
   void run_thread_slice(Thread& thread);
   void run_host_node(std::uint32_t stream_index);
   void account_slice(RunnableId who);
   bool finished() const { return open_nodes_ == 0; }
-  void start_head(std::uint32_t stream_index);
+  void start_next(std::uint32_t stream_index);
+  void start_grid(std::uint32_t stream_index, Node& node, bool programmatic);
+  void release_cta(Cta& cta);
+  void finish_grids(std::uint32_t stream_index);
   void finish_head(std::uint32_t stream_index);
   void admit_ctas();
+  void admit_all(std::size_t rank);
+  void admit_chosen(std::size_t rank, std::uint32_t chosen);
   void admit(Grid& grid, std::uint32_t cta_index);
   void end_thread(Thread& thread);
   void end_cta(Cta* cta);
   bool fire_one_timeout();
+  void poll_once_more();
   void unwind_all();
 
   // who is ready
@@ -149,11 +175,19 @@ class Engine final : private PendingOperations {
   void recheck_watchers(Address first, std::uint64_t bytes);
   void recheck(Thread& thread);
 
+  // what the observer is told
+  void tell(const MemoryEvent& event, std::span<const std::byte> read,
+            std::span<const std::byte> written, bool timed_out = false);
+  ThreadPlace place_in(const Grid& grid, std::uint32_t cta, std::uint32_t thread) const;
+  bool is_crowded(RankId rank) const;
+
   // how a run ends
   void stop(RunStatus status, std::string report);
   [[noreturn]] void fail(RunStatus status, std::string report);
   void raise(const MemoryEvent& event, MaybeFault fault);
+  std::string fault_report(const MemoryEvent& event, const Fault& fault) const;
   SharedCell& shared_cell(Thread& thread, Site site, SharedWord word, const char* verb);
+  Awaited awaited(const MemoryEvent& event, std::uint64_t seen, bool gave_up);
   std::uint32_t words_before_switch(const MemoryEvent& event);
   std::string place_of(const Thread& thread) const;
   std::string budget_report(std::uint64_t done) const;
@@ -174,7 +208,10 @@ class Engine final : private PendingOperations {
   Memory memory_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<MemoryModel> model_;
-  StackPool stacks_;
+  bool splits_vectors_ = true;
+  Observer* observer_ = nullptr;
+  std::vector<WriteTaken> taken_;  // by the operation that is being performed, for the observer
+  std::shared_ptr<StackPool> stacks_;
 
   std::deque<Stream> streams_;  // deque: a Grid points into it while streams are added
   std::vector<std::vector<std::uint32_t>> streams_of_rank_;
@@ -190,6 +227,7 @@ class Engine final : private PendingOperations {
   bool admission_possible_ = false;
   bool running_ = false;
   bool stopping_ = false;
+  std::exception_ptr escaped_;  // from a fiber, to be thrown again by run()
   RunnableId last_run_ = ~RunnableId{0};
   RunResult result_;
 };

@@ -1,4 +1,6 @@
 // The long way of each operation: what SimOps does not finish inline. Runs on the fibers.
+#include <utility>
+
 #include "model/machine/engine.hpp"
 
 namespace assay::machine {
@@ -17,10 +19,14 @@ MemoryEvent word_of(MemoryEvent event, std::uint32_t word) {
 
 void Engine::load(const MemoryEvent& event, void* value) {
   raise(event, model_->load(event, static_cast<std::byte*>(value)));
+  if (observer_ != nullptr) [[unlikely]]
+    tell(event, {static_cast<const std::byte*>(value), event.bytes}, {});
 }
 
 void Engine::store(const MemoryEvent& event, const void* value) {
   raise(event, model_->store(event, static_cast<const std::byte*>(value)));
+  if (observer_ != nullptr) [[unlikely]]
+    tell(event, {}, {static_cast<const std::byte*>(value), event.bytes});
   recheck_watchers(event.address, event.bytes);
 }
 
@@ -50,7 +56,7 @@ void Engine::store_after_switch(Thread& thread, const MemoryEvent& event, const 
 
 // A bit per word. A misaligned access is not split: as a whole it is a fault, its words are not.
 std::uint32_t Engine::words_before_switch(const MemoryEvent& event) {
-  if (event.bytes != 16 || event.address.raw % 16 != 0) return 0;
+  if (!splits_vectors_ || event.bytes != 16 || event.address.raw % 16 != 0) return 0;
   return scheduler_->choose(Choice::kWordsFirst, 1u << kWordsOfVec16);
 }
 
@@ -58,29 +64,58 @@ std::uint64_t Engine::rmw(const MemoryEvent& event, Rmw op, std::uint64_t operan
                           std::uint64_t compare) {
   std::uint64_t old = 0;
   raise(event, model_->rmw(event, op, operand, compare, old));
+  if (observer_ != nullptr) [[unlikely]] {
+    const std::uint64_t now = op == Rmw::kAdd ? old + operand : operand;
+    const bool wrote = op == Rmw::kAdd || old == compare;
+    tell(event, std::as_bytes(std::span(&old, 1)).first(event.bytes),
+         std::as_bytes(std::span(&now, 1)).first(wrote ? event.bytes : 0));
+  }
   recheck_watchers(event.address, event.bytes);
   return old;
 }
 
+// A thread whose wait no readable value ends cannot be chosen, from the moment it has come to it
+// (SPEC MAC-2.2).
 Awaited Engine::wait_until(Thread& thread, const MemoryEvent& event, const Await& await) {
-  if (ordered_operation_is_due()) switch_now(thread, event);
-  for (;;) {
-    bool satisfied = false;
-    std::uint64_t seen = 0;
-    raise(event, model_->await(event, await, satisfied, seen));
-    if (satisfied || thread.timed_out) {
-      thread.timed_out = false;
-      return Awaited{seen, !satisfied};
-    }
-    thread.pending = event;
-    thread.await = await;
+  bool satisfied = false;
+  std::uint64_t seen = 0;
+  MaybeFault fault;
+  if (ordered_operation_is_due()) {
+    fault = model_->await(event, await, Look::kLook, satisfied, seen);
+    // The poll that has to wait is a read like any other, and may be a race.
+    if (fault == nullptr && !satisfied)
+      raise(event, model_->await(event, await, Look::kTake, satisfied, seen));
+  } else {
+    raise(event, model_->await(event, await, Look::kTake, satisfied, seen));
+    if (satisfied) return awaited(event, seen, false);
+  }
+  thread.pending = event;
+  thread.await = await;
+  // An access that is illegal now may be legal when the thread is chosen, and else is a fault then.
+  if (fault != nullptr) {
+    yield(thread);
+    raise(event, model_->await(event, await, Look::kTake, satisfied, seen));
+    if (satisfied) return awaited(event, seen, false);
+  }
+  if (!satisfied) {
     make_unready(thread);
     thread.state = ThreadState::kWaiting;
-    watch(thread);
-    thread.fiber.suspend();
-    unwatch(thread);
-    if (stopping_) throw StopThread{};
+    if (observer_ != nullptr) observer_->wait_began(event, await, seen);
   }
+  watch(thread);
+  thread.fiber.suspend();
+  unwatch(thread);
+  if (stopping_) throw StopThread{};
+  const bool gave_up = std::exchange(thread.timed_out, false);
+  raise(event, model_->await(event, await, Look::kTake, satisfied, seen));
+  CONTRACT(satisfied || gave_up, "a thread was chosen whose wait nothing ends");
+  return awaited(event, seen, !satisfied);
+}
+
+Awaited Engine::awaited(const MemoryEvent& event, std::uint64_t seen, bool gave_up) {
+  if (observer_ != nullptr) [[unlikely]]
+    tell(event, std::as_bytes(std::span(&seen, 1)).first(event.bytes), {}, gave_up);
+  return Awaited{seen, gave_up};
 }
 
 // All threads of the group meet at one site; anything else is a divergence (SPEC MAC-3.1).
@@ -96,6 +131,7 @@ void Engine::barrier(Thread& thread, Site site) {
   if (cta.ended > 0 || (cta.at_barrier > 0 && cta.barrier_site != site))
     fail(RunStatus::kBarrierDivergence, divergence_report(thread, site));
   cta.barrier_site = site;
+  if (observer_ != nullptr) observer_->barrier_arrived(thread.slot, site);
   if (++cta.at_barrier < cta.threads.size()) {
     thread.pending = event;
     make_unready(thread);
@@ -106,8 +142,43 @@ void Engine::barrier(Thread& thread, Site site) {
   cta.at_barrier = 0;
   ++cta.phase;
   model_->barrier(cta.threads);
-  for (const ThreadSlot slot : cta.threads)
-    if (slot != thread.slot) make_ready(*threads_[slot]);
+  if (observer_ != nullptr) observer_->barrier_passed(cta.threads, site);
+  for (const ThreadSlot slot : cta.threads) {
+    if (slot == thread.slot) continue;
+    threads_[slot]->pending = MemoryEvent{};  // it is past the barrier
+    make_ready(*threads_[slot]);
+  }
+}
+
+// griddepcontrol.launch_dependents: the first thread of a CTA speaks for it (SPEC MAC-6.13).
+void Engine::launch_dependents(Thread& thread, Site site) {
+  Cta& cta = *thread.cta;
+  MemoryEvent event;
+  event.operation = Operation::kLaunchDependents;
+  event.slot = thread.slot;
+  event.rank = cta.grid->rank;
+  event.site = site;
+  if (ordered_operation_is_due()) switch_now(thread, event);
+  release_cta(cta);
+}
+
+// griddepcontrol.wait: everything before this grid in its stream has ended, and is before what
+// follows (SPEC MAC-6.13). Under the other boundaries that is so from the start.
+void Engine::wait_for_grid(Thread& thread, Site site) {
+  const Grid& grid = *thread.cta->grid;
+  MemoryEvent event;
+  event.operation = Operation::kWaitForGrid;
+  event.slot = thread.slot;
+  event.rank = grid.rank;
+  event.site = site;
+  if (ordered_operation_is_due()) switch_now(thread, event);
+  if (streams_[grid.stream].grids.front() != &grid) {
+    thread.pending = event;
+    make_unready(thread);
+    thread.state = ThreadState::kAtGrid;
+    yield(thread);
+  }
+  model_->grid_waited(thread.slot);
 }
 
 std::uint32_t Engine::shared_load(Thread& thread, Site site, SharedWord word) {
@@ -150,8 +221,8 @@ SharedCell& Engine::shared_cell(Thread& thread, Site site, SharedWord word, cons
 
 void Engine::raise(const MemoryEvent& event, MaybeFault fault) {
   if (fault == nullptr) return;
-  fail(RunStatus::kFault,
-       place_of(*threads_[event.slot]) + " at " + site_name(event.site) + ": " + fault->sentence);
+  result_.trouble = event;
+  fail(RunStatus::kFault, fault_report(event, *fault));
 }
 
 }  // namespace assay::machine

@@ -29,14 +29,22 @@ std::string Engine::place_of(const Thread& thread) const {
                      thread.cta->index, thread.index);
 }
 
+std::string Engine::fault_report(const MemoryEvent& event, const Fault& fault) const {
+  return fmt::format("{} at {}: {}", place_of(*threads_[event.slot]), site_name(event.site),
+                     fault.sentence);
+}
+
 std::string Engine::waiting_line(const Thread& thread) {
   const MemoryEvent& event = thread.pending;
   if (thread.state == ThreadState::kAtBarrier)
     return fmt::format("{} is at barrier {}, where {} of {} threads have arrived", place_of(thread),
                        site_name(event.site), thread.cta->at_barrier, thread.cta->threads.size());
+  if (thread.state == ThreadState::kAtGrid)
+    return fmt::format("{} is at {}, where it waits for the kernels before its own to end",
+                       place_of(thread), site_name(event.site));
   bool satisfied = false;
   std::uint64_t seen = 0;
-  const MaybeFault fault = model_->await(event, thread.await, satisfied, seen);
+  const MaybeFault fault = model_->await(event, thread.await, Look::kLook, satisfied, seen);
   CONTRACT(fault == nullptr && !satisfied, "a waiting thread could have run");
   const Await& await = thread.await;
   const std::string peer =
@@ -52,7 +60,8 @@ std::string Engine::deadlock_report() {
   std::size_t waiting = 0;
   std::string lines;
   for (const auto& thread : threads_) {
-    if (thread->state != ThreadState::kWaiting && thread->state != ThreadState::kAtBarrier)
+    if (thread->state != ThreadState::kWaiting && thread->state != ThreadState::kAtBarrier &&
+        thread->state != ThreadState::kAtGrid)
       continue;
     if (++waiting <= kMaxWaitingLines) lines += "\n  " + waiting_line(*thread);
   }

@@ -58,9 +58,11 @@ constexpr std::size_t kSanitizerFactor = 1;
 
 }  // namespace
 
-StackPool::StackPool(std::size_t stack_bytes)
-    : stack_bytes_((stack_bytes * kSanitizerFactor + page_bytes() - 1) / page_bytes() *
-                   page_bytes()) {
+std::size_t StackPool::rounded(std::size_t stack_bytes) {
+  return (stack_bytes * kSanitizerFactor + page_bytes() - 1) / page_bytes() * page_bytes();
+}
+
+StackPool::StackPool(std::size_t stack_bytes) : stack_bytes_(rounded(stack_bytes)) {
   CONTRACT(stack_bytes >= 4 * page_bytes(), "a fiber stack is at least four pages", stack_bytes);
 }
 

@@ -21,11 +21,15 @@ class StackPool {
   std::byte* take();  // lowest usable address
   void give(std::byte* stack) { free_.push_back(stack); }
   std::size_t stack_bytes() const { return stack_bytes_; }
+  bool holds(std::size_t stack_bytes) const {
+    return StackPool::rounded(stack_bytes) == stack_bytes_;
+  }
   // Cycles through the multiples of five cache lines below one page (5 and 64 have no common
   // factor).
   std::size_t next_color() { return (color_ = (color_ + 320) % 4096); }
 
  private:
+  static std::size_t rounded(std::size_t stack_bytes);
   void grow();
   std::size_t stack_bytes_;
   std::size_t color_ = 0;

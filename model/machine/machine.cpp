@@ -17,6 +17,8 @@ const char* run_status_name(RunStatus status) {
       return "fault";
     case RunStatus::kBarrierDivergence:
       return "barrier divergence";
+    case RunStatus::kAbandoned:
+      return "abandoned";
   }
   return "unknown status";
 }
@@ -33,6 +35,8 @@ Window Machine::allocate_window(const std::string& name, std::uint64_t bytes_per
                                 std::uint64_t alignment, Fill fill) {
   return engine_->memory().allocate_window(name, bytes_per_rank, alignment, fill);
 }
+Address Machine::alias(Address allocation) { return engine_->memory().alias(allocation); }
+Window Machine::alias(Window window) { return engine_->memory().alias(window); }
 void Machine::release(Address allocation) { engine_->memory().release(allocation); }
 void Machine::release(Window window) { engine_->memory().release(window); }
 

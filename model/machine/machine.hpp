@@ -53,6 +53,11 @@ class Machine {
   // The same bytes on every rank, reachable by all, at a constant stride.
   Window allocate_window(const std::string& name, std::uint64_t bytes_per_rank,
                          std::uint64_t alignment, Fill fill);
+  // A second address for the same bytes, as a second mapping gives. Under the PTX memory model,
+  // accesses through different addresses are ordered by nothing but the end of a kernel (SPEC
+  // MAC-6.15).
+  Address alias(Address allocation);
+  Window alias(Window window);
   // Later accesses are faults that name the released allocation. Not while kernels use it.
   void release(Address allocation);
   void release(Window window);

@@ -67,7 +67,13 @@ Address Memory::allocate(RankId rank, const std::string& name, std::uint64_t byt
                          std::uint64_t alignment, Fill fill) {
   CONTRACT(rank.value() >= 0 && rank.value() < num_ranks(), name, rank, num_ranks());
   CONTRACT(alignment != 0 && (alignment & (alignment - 1)) == 0, name, alignment);
-  return add({name, {}, bytes, alignment, rank, false, false, fill}, next_base_);
+  Allocation added;
+  added.name = name;
+  added.bytes = bytes;
+  added.alignment = alignment;
+  added.rank = rank;
+  added.fill = fill;
+  return add(std::move(added), next_base_);
 }
 
 Window Memory::allocate_window(const std::string& name, std::uint64_t bytes_per_rank,
@@ -78,11 +84,66 @@ Window Memory::allocate_window(const std::string& name, std::uint64_t bytes_per_
   const std::uint64_t base = next_base_;
   Window window{{}, stride};
   for (std::int32_t r = 0; r < num_ranks(); ++r) {
-    const Address first = add({name, {}, bytes_per_rank, alignment, RankId(r), true, false, fill},
-                              base + static_cast<std::uint64_t>(r) * stride);
+    Allocation added;
+    added.name = name;
+    added.bytes = bytes_per_rank;
+    added.alignment = alignment;
+    added.rank = RankId(r);
+    added.is_window = true;
+    added.fill = fill;
+    const Address first = add(std::move(added), base + static_cast<std::uint64_t>(r) * stride);
     if (r == 0) window.first = first;
   }
   return window;
+}
+
+// The alias's first address differs from the original's by a multiple of 4 GiB, so both lie alike
+// in their pages.
+Address Memory::alias(Address first) {
+  const std::size_t index = index_before(first.raw);
+  CONTRACT(allocations_[index].first == first && !allocations_[index].released &&
+               allocations_[index].alias == 0,
+           "not the first address of an allocation", allocations_[index].name);
+  allocations_[index].has_alias = true;
+  Allocation added;
+  added.name = allocations_[index].name + " (alias)";
+  added.bytes = allocations_[index].bytes;
+  added.alignment = allocations_[index].alignment;
+  added.rank = allocations_[index].rank;
+  added.is_window = allocations_[index].is_window;
+  added.fill = allocations_[index].fill;
+  added.alias = ++num_aliases_;
+  for (std::uint64_t raw = first.raw; raw < first.raw + added.bytes; raw += kPageBytes)
+    forget_in_all_caches(raw);
+  const Address second = add(std::move(added), next_base_);
+  allocations_.back().alias_offset = first.raw - second.raw;
+  return second;
+}
+
+Window Memory::alias(Window window) {
+  Window second{{}, window.stride_bytes};
+  for (std::int32_t r = 0; r < num_ranks(); ++r) {
+    // The ranks' aliases must lie at the window's stride, which the next free base need not give.
+    const Address first = window.of(RankId(r));
+    if (r > 0)
+      next_base_ = second.first.raw - first.raw % kFourGiB +
+                   static_cast<std::uint64_t>(r) * window.stride_bytes;
+    const Address at = alias(first);
+    if (r == 0) second.first = at;
+    CONTRACT(at == second.of(RankId(r)));
+  }
+  return second;
+}
+
+Address Memory::canonical(Address address) const {
+  if (num_aliases_ == 0) return address;
+  const Allocation* allocation = allocation_before(address.raw);
+  return allocation == nullptr ? address : address.at(allocation->alias_offset);
+}
+
+Allocation& Memory::owner(Allocation& allocation) {
+  if (allocation.alias == 0) return allocation;
+  return allocations_[index_before(allocation.first.raw + allocation.alias_offset)];
 }
 
 void Memory::release(Address first) {
@@ -113,8 +174,9 @@ void Memory::release_one(Allocation& allocation) {
   });
 }
 
-Page* Memory::page_of(Allocation& allocation, std::uint64_t raw) {
-  const std::uint64_t index = allocation.page_index(raw);
+Page* Memory::page_of(Allocation& addressed, std::uint64_t raw) {
+  Allocation& allocation = owner(addressed);
+  const std::uint64_t index = allocation.page_index(raw + addressed.alias_offset);
   if (Page* page = allocation.pages.find(index); page != nullptr) return page;
   std::unique_ptr<Page>& page = allocation.pages.at(index);
   if (free_pages_.empty()) {
@@ -128,6 +190,7 @@ Page* Memory::page_of(Allocation& allocation, std::uint64_t raw) {
   page->data.fill(zero ? std::byte{0} : kPoisonByte);
   page->written.fill(zero ? 0xFF : 0x00);
   page->watchers = 0;
+  page->history = 0;
   return page.get();
 }
 
@@ -164,8 +227,11 @@ Memory::Located Memory::locate(RankId rank, Address address, std::uint32_t bytes
 }
 
 void Memory::cache(RankId rank, Address address, const Located& located) {
+  if (caches_closed_) return;
   const std::uint64_t page_begin = address.raw / kPageBytes * kPageBytes;
   const Allocation& allocation = *located.allocation;
+  // A page with two addresses has two entries, of which a watcher would clear only one.
+  if (allocation.alias != 0 || allocation.has_alias) return;
   PageCache::Entry& entry = cache_of(rank).entry_of(address.raw);
   entry.begin = std::max(page_begin, allocation.first.raw);
   entry.loadable = static_cast<std::uint32_t>(
@@ -179,20 +245,20 @@ void Memory::forget_in_all_caches(std::uint64_t raw) {
 }
 
 void Memory::add_watcher(Address address) {
-  ++watched_page(address)->watchers;
+  ++page_at(address).watchers;
   forget_in_all_caches(address.raw);
 }
 
 void Memory::remove_watcher(Address address) {
-  Page* page = watched_page(address);
-  CONTRACT(page->watchers > 0, address.raw);
-  if (--page->watchers == 0) forget_in_all_caches(address.raw);
+  Page& page = page_at(address);
+  CONTRACT(page.watchers > 0, address.raw);
+  if (--page.watchers == 0) forget_in_all_caches(address.raw);
 }
 
-Page* Memory::watched_page(Address address) {
+Page& Memory::page_at(Address address) {
   Allocation* allocation = allocation_before(address.raw);
   CONTRACT(allocation != nullptr && allocation->contains(address.raw), address.raw);
-  return page_of(*allocation, address.raw);
+  return *page_of(*allocation, address.raw);
 }
 
 Allocation& Memory::checked_range(const char* what, Address first, std::uint64_t bytes) {
@@ -238,6 +304,7 @@ Status Memory::read(Address from, std::span<std::byte> bytes) {
 }
 
 bool Memory::peek(Address from, std::span<std::byte> bytes) {
+  from = canonical(from);
   Allocation& allocation = checked_range("host peek", from, bytes.size());
   bool complete = true;
   for_each_page(from.raw, bytes.size(),
@@ -256,6 +323,7 @@ bool Memory::peek(Address from, std::span<std::byte> bytes) {
 }
 
 void Memory::forget(Address from, std::uint64_t bytes) {
+  from = canonical(from);
   Allocation& allocation = checked_range("host forget", from, bytes);
   for_each_page(from.raw, bytes, [&](std::uint64_t raw, std::uint64_t, std::uint64_t n) {
     Page* page = allocation.pages.find(allocation.page_index(raw));
@@ -276,6 +344,7 @@ void Memory::forget(Address from, std::uint64_t bytes) {
 }
 
 std::uint64_t Memory::count_written(Address from, std::uint64_t bytes) {
+  from = canonical(from);
   Allocation& allocation = checked_range("host count", from, bytes);
   std::uint64_t count = 0;
   for_each_page(from.raw, bytes, [&](std::uint64_t raw, std::uint64_t, std::uint64_t n) {

@@ -36,6 +36,7 @@ struct Page {
   alignas(64) std::array<std::byte, kPageBytes> data;
   std::array<std::uint8_t, kPageBytes / 8> written;  // one bit per byte of data
   std::uint32_t watchers = 0;  // threads that wait for a word here: a store must wake them
+  std::uint32_t history = 0;   // a weak memory model's; 0 when the page is new
 };
 
 // Why an access is illegal (SPEC MAC-1.2).
@@ -83,7 +84,10 @@ struct Allocation {
   std::uint64_t bytes = 0;
   std::uint64_t alignment = 1;
   RankId rank{0};
-  bool is_window = false;  // reachable from every rank
+  bool is_window = false;          // reachable from every rank
+  std::uint32_t alias = 0;         // 0: the bytes' own address; else a second one of them
+  std::uint64_t alias_offset = 0;  // from a second address to the bytes' own
+  bool has_alias = false;
   bool released = false;
   Fill fill = Fill::kPoison;
   PageTable pages{};
@@ -127,6 +131,12 @@ class Memory {
                          std::uint64_t alignment, Fill fill);
   void release(Address first);
   void release(Window window);
+  // A second address (aligned alike) for the bytes of an allocation (SPEC MAC-6.15). The alias must
+  // not be used after its original is released. `first` is the allocation's first address.
+  Address alias(Address first);
+  Window alias(Window window);
+  // The bytes' own address.
+  Address canonical(Address address) const;
 
   // Host access. write and fill go anywhere inside one allocation. read says which byte was never
   // written; peek does not mind, and returns whether every byte was written.
@@ -142,15 +152,19 @@ class Memory {
   // address.
   struct Located {
     Trouble trouble = Trouble::kNone;
-    Page* page = nullptr;
+    Page* page = nullptr;  // of the bytes, whatever their address
     Allocation* allocation = nullptr;
   };
   Located locate(RankId rank, Address address, std::uint32_t bytes);
   // Lets the next accesses of `rank` to this page take the short way. Only a model in which every
   // load returns the newest write may call it.
   void cache(RankId rank, Address address, const Located& located);
+  // From now on every access takes the long way, so that an observer is told of it.
+  void close_caches() { caches_closed_ = true; }
   PageCache& cache_of(RankId rank) { return caches_[static_cast<std::size_t>(rank.value())]; }
 
+  // The page of a legal address, whoever asks.
+  Page& page_at(Address address);
   void add_watcher(Address address);
   void remove_watcher(Address address);
 
@@ -166,17 +180,19 @@ class Memory {
   const Allocation* allocation_before(std::uint64_t raw) const;  // the last that starts at or below
   std::size_t index_before(std::uint64_t raw) const;
   Page* page_of(Allocation& allocation, std::uint64_t raw);
-  Page* watched_page(Address address);
   void forget_in_all_caches(std::uint64_t raw);
   void release_one(Allocation& allocation);
   Address add(Allocation allocation, std::uint64_t base);
+  Allocation& owner(Allocation& allocation);
   Allocation& checked_range(const char* what, Address first, std::uint64_t bytes);
 
   std::vector<Allocation> allocations_;  // ascending addresses: they are never reused
   std::uint64_t next_base_;
   std::uint64_t num_pages_ = 0;
+  std::uint32_t num_aliases_ = 0;
   std::vector<std::unique_ptr<Page>> free_pages_;
   std::vector<PageCache> caches_;  // by rank
+  bool caches_closed_ = false;
 };
 
 // Bits of Page::written, for an aligned access that lies in one page.

@@ -11,6 +11,8 @@ MaybeFault fault(const Memory& memory, const MemoryEvent& event, const char* ver
   return std::make_unique<Fault>(Fault{trouble_sentence(memory, event, verb, trouble)});
 }
 
+}  // namespace
+
 bool all_written(const Page& page, std::uint64_t in_page, std::uint32_t bytes) {
   switch (bytes) {
     case 1:
@@ -44,13 +46,11 @@ void mark_written(Page& page, std::uint64_t in_page, std::uint32_t bytes) {
   CONTRACT(false, "an access has 1, 2, 4, 8 or 16 bytes", bytes);
 }
 
-std::uint64_t read_word(const Page& page, Address address, std::uint32_t bytes) {
+std::uint64_t read_word(const Page& page, std::uint64_t in_page, std::uint32_t bytes) {
   std::uint64_t value = 0;  // little-endian, as every GPU and every host of this project
-  std::memcpy(&value, page.data.data() + address.raw % kPageBytes, bytes);
+  std::memcpy(&value, page.data.data() + in_page, bytes);
   return value;
 }
-
-}  // namespace
 
 MaybeFault SequentialMemory::load(const MemoryEvent& event, std::byte* value) {
   const Memory::Located at = memory_.locate(event.rank, event.address, event.bytes);
@@ -80,19 +80,19 @@ MaybeFault SequentialMemory::rmw(const MemoryEvent& event, Rmw op, std::uint64_t
   const std::uint64_t in_page = event.address.raw % kPageBytes;
   if (!all_written(*at.page, in_page, event.bytes))
     return fault(memory_, event, "atomic", Trouble::kNeverWritten);
-  old = read_word(*at.page, event.address, event.bytes);
+  old = read_word(*at.page, event.address.raw % kPageBytes, event.bytes);
   const std::uint64_t value = op == Rmw::kAdd ? old + operand : old == compare ? operand : old;
   std::memcpy(at.page->data.data() + in_page, &value, event.bytes);
   return nullptr;
 }
 
-MaybeFault SequentialMemory::await(const MemoryEvent& event, const Await& await, bool& satisfied,
-                                   std::uint64_t& seen) {
+MaybeFault SequentialMemory::await(const MemoryEvent& event, const Await& await, Look,
+                                   bool& satisfied, std::uint64_t& seen) {
   const Memory::Located at = memory_.locate(event.rank, event.address, event.bytes);
   if (at.trouble != Trouble::kNone) return fault(memory_, event, "wait", at.trouble);
   if (!all_written(*at.page, event.address.raw % kPageBytes, event.bytes))
     return fault(memory_, event, "wait", Trouble::kNeverWritten);
-  seen = read_word(*at.page, event.address, event.bytes);
+  seen = read_word(*at.page, event.address.raw % kPageBytes, event.bytes);
   satisfied = satisfies(await, seen);
   return nullptr;
 }

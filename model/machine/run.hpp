@@ -16,10 +16,13 @@
 namespace assay::machine {
 
 class SimOps;
+class Observer;
+class StackPool;
 
 // What the end of a kernel orders (SPEC MAC-6). kPtx: only its own stream. kFlush: its threads have
 // fenced at system scope, which is what hardware is assumed to do. kPdl: as kPtx, and the next
-// kernel of the stream may start before it ends, up to its own wait_for_grid.
+// kernel of the stream may start as soon as every CTA of this one has ended or has executed
+// launch_dependents; only wait_for_grid orders the two.
 enum class Boundary : std::uint8_t { kPtx, kFlush, kPdl };
 
 struct MachineConfig {
@@ -47,6 +50,9 @@ struct MachineConfig {
 struct MachineParts {
   std::unique_ptr<Scheduler> scheduler;
   std::function<std::unique_ptr<MemoryModel>(Memory&, Scheduler&)> make_memory_model;
+  Observer* observer = nullptr;  // outlives the machine (observer.hpp)
+  // Fiber stacks that several machines of one operating system thread use one after another.
+  std::shared_ptr<StackPool> stacks;
 };
 
 using StreamId = Id<struct StreamTag, std::uint32_t>;  // counted per rank
@@ -57,6 +63,9 @@ struct Kernel {
   std::uint32_t num_ctas = 1;
   std::function<void(SimOps&)> body;  // called once per thread, on a fiber
   std::uint32_t group_size = 0;       // 0: MachineConfig::group_size
+  // Launched with the attribute of programmatic stream serialisation: under Boundary::kPdl it may
+  // start before a kernel in front of it has ended. Elsewhere it means nothing.
+  bool programmatic = true;
 };
 
 enum class RunStatus : std::uint8_t {
@@ -65,6 +74,7 @@ enum class RunStatus : std::uint8_t {
   kBudgetExhausted,    // step_budget operations were performed
   kFault,              // an access that is illegal: bounds, alignment, poison, reach, shared race
   kBarrierDivergence,  // the threads of a group do not meet at one barrier
+  kAbandoned,          // the scheduler ended the run; says nothing about the program
 };
 const char* run_status_name(RunStatus status);  // "ok", "deadlock", ...
 
@@ -80,6 +90,7 @@ struct RunResult {
   RunStatus status = RunStatus::kOk;
   // Empty when ok. Else a sentence; for a deadlock one more line per waiting thread.
   std::string report;
+  MemoryEvent trouble;  // of a fault: the access that met it
   RunCounters counters;
   // Equal for equal schedules: covers who ran, in which order and for how long.
   std::uint64_t schedule_hash = 0;

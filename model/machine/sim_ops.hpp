@@ -90,6 +90,8 @@ class SimOps {
   }
 
   void barrier(Site site) { engine_.barrier(thread_, site); }
+  void launch_dependents(Site site) { engine_.launch_dependents(thread_, site); }
+  void wait_for_grid(Site site) { engine_.wait_for_grid(thread_, site); }
 
   template <Word T, Order O, Scope S>
   Awaited wait_until(As<T>, Access<O, S> access, Site site, Address address, const Await& await) {
@@ -97,6 +99,29 @@ class SimOps {
     static_assert(O == Order::kRelaxed || O == Order::kAcquire, "a wait polls with an order");
     return engine_.wait_until(thread_, event(Operation::kAwait, access, site, address, sizeof(T)),
                               await);
+  }
+  // Vectors that are complete already are read like by load_batch where pages may be read directly;
+  // any other word is waited for on its own, since words arrive one by one.
+  template <Order O, Scope S, std::size_t N>
+  Awaited wait_for_words(Access<O, S> access, Site site, const Address (&addresses)[N],
+                         std::uint32_t present, const Await& await, Vec16 (&out)[N]) {
+    static_assert(N <= 32, "`present` has 32 bits");
+    for (std::size_t i = 0; i < N; ++i) {
+      if ((present >> i & 1) == 0) continue;
+      if (!engine_.next_ordered_operation_is_due() && load_cached(cache_, addresses[i], out[i]) &&
+          satisfies(await, out[i].word[0]) && satisfies(await, out[i].word[1]) &&
+          satisfies(await, out[i].word[2]) && satisfies(await, out[i].word[3])) {
+        static_cast<void>(is_due(access));  // counts it
+        continue;
+      }
+      for (std::uint64_t w = 0; w < 4; ++w) {
+        const Awaited got =
+            wait_until(as<std::uint32_t>, access, site, addresses[i].at(w * 4), await);
+        out[i].word[w] = static_cast<std::uint32_t>(got.seen);
+        if (got.timed_out) return got;
+      }
+    }
+    return {};
   }
 
   template <bool Flush>
