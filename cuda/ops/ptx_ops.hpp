@@ -16,18 +16,7 @@ namespace assay::cuda {
                : "l"(a)                                        \
                : "memory")
 
-// What a launch tells its blocks about themselves: one launch is one rank.
-struct RankLaunch {
-  RankId rank;
-  std::uint64_t timeout_ns;  // budget of one wait (SPEC KER-3.1)
-};
-
 struct PtxOps {
-  // `shared`: the block's words, as many as the body declares.
-  static __device__ PtxOps of(const RankLaunch& launch, std::uint32_t* shared) {
-    return PtxOps{launch.rank, blockIdx.x, gridDim.x, shared, launch.timeout_ns};
-  }
-
   RankId rank_;
   std::uint32_t cta_, num_ctas_;
   std::uint32_t* shared_;     // the group's words
@@ -210,6 +199,14 @@ struct PtxOps {
     shared_[word.index] = value;
   }
   __device__ void barrier(Site) const { __syncthreads(); }
+  // A kernel that was launched without the programmatic attribute passes both (PTX ISA 9.1,
+  // griddepcontrol).
+  __device__ void launch_dependents(Site) const {
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  }
+  __device__ void wait_for_grid(Site) const {
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+  }
 
   // Polls; the clock is read once per poll, which costs nothing beside the load.
   template <Word T, Order O, Scope S>
@@ -221,6 +218,37 @@ struct PtxOps {
       const std::uint64_t seen = load(type, access, site, address);
       if (satisfies(await, seen)) return {seen, false};
       asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+      if (now - start > timeout_ns_) return {seen, true};
+    }
+  }
+
+  // Loads all vectors that are not complete, then looks at all of them, until none is left. A
+  // vector that is complete is not loaded again. The clock is read only after a poll that found
+  // something missing.
+  template <Order O, Scope S, int kCount>
+  __device__ Awaited wait_for_words(Access<O, S> access, Site site,
+                                    const Address (&addresses)[kCount], std::uint32_t present,
+                                    const Await& await, Vec16 (&out)[kCount]) const {
+    std::uint64_t start = 0;
+    for (std::uint32_t missing = present;;) {
+      load_batch(access, site, addresses, missing, out);
+      std::uint64_t seen = 0;
+      ASSAY_UNROLL
+      for (int i = 0; i < kCount; ++i) {
+        if (((missing >> i) & 1) == 0) continue;
+        bool complete = true;
+        ASSAY_UNROLL
+        for (int w = 0; w < 4; ++w) {
+          if (satisfies(await, out[i].word[w])) continue;
+          complete = false;
+          seen = out[i].word[w];
+        }
+        if (complete) missing &= ~(1u << i);
+      }
+      if (missing == 0) return {0, false};
+      std::uint64_t now;
+      asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+      if (start == 0) start = now;
       if (now - start > timeout_ns_) return {seen, true};
     }
   }

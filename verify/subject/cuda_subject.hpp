@@ -1,18 +1,24 @@
 // The CUDA subject: our kernels on real GPUs, behind the same C interface as every other subject.
-// Decides how a round becomes copies and launches on each rank's stream; what a kernel does is
-// cuda/kernels. Exists only in builds with nvcc.
+// Decides the options and what a failed round leaves (SPEC CUD-4.4); a round is cuda_worker.hpp's,
+// what a process makes only once cuda_pool.hpp's. Exists only in builds with nvcc.
 #pragma once
 
 #include "verify/subject/subject.h"
 
 namespace assay::verify {
 
-// Options, all optional, as "key=value key=value":
-//   ranks      "devices": one GPU per rank; "emulated": all ranks on device 0; default: devices if
-//              there are enough, else emulated
+// Options, all optional, as "key=value key=value" (SPEC CUD-5.4):
+//   ranks      "devices": one GPU per rank; "emulated": all ranks on device 0, as ranges of blocks
+//              of one launch; default: devices if there are enough, else emulated
+//   protocol   "fence" (default), "sentinel" or "auto"
+//   sentinel_max_tokens   for "auto": larger rounds go by Fence (default 256)
+//   first_epoch   even; where the phases begin (default 0)
 //   threads    of a group (default 256)
 //   timeout_ms budget of one wait (default 10000)
-//   delay_us   up to so long each rank sleeps before each phase, at random (default 0)
+//   delay_us   up to so long each rank's kernels wait on the device before they begin, at random
+//   skew_us    up to so long each device's host thread sleeps before each phase, at random
+//   graph      1: each phase is recorded in a graph, which later rounds update
+//   replays    whole rounds replayed from a graph, without a host in between, before every round
 const assay_subject& cuda_subject();
 
 }  // namespace assay::verify

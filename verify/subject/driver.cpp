@@ -203,8 +203,8 @@ Status Driver::Impl::prepare(std::span<const Round> rounds) {
     for (const RoundPayload& entry : rounds[r].payloads) view.payloads.push_back(entry.payload);
     ASSAY_TRY(view.routing,
               moe::Routing::make(setup.top_k, rounds[r].max_tokens_per_rank, rounds[r].topk_ids));
-    ASSAY_TRY(view.legal,
-              moe::plan_dispatch(placement, *view.routing, setup.slot_rule, view.alive));
+    ASSAY_TRY(const moe::SlotRule rule, group.slot_rule(rounds[r].max_tokens_per_rank));
+    ASSAY_TRY(view.legal, moe::plan_dispatch(placement, *view.routing, rule, view.alive));
     take_buffers(view, now.arena, poison_of_round(view.number));
     point_at(view, now.abi[r]);
     now.weights.push_back(weights_payload(setup, view.payloads));
@@ -238,7 +238,7 @@ void Driver::Impl::call_experts(std::int32_t round, std::int32_t local_rank) {
                         .dtype = setup.combine_dtype,
                         .hidden_size = setup.hidden_size,
                         .nan_and_inf = setup.nan_and_inf},
-                       placement, rank, view.max_tokens(), setup.slot_rule, received,
+                       placement, rank, view.max_tokens(), view.legal->slot_rule(), received,
                        now.weights[static_cast<std::size_t>(round)], counters, out.bytes());
   }
   ++view.expert_calls[index(rank)];

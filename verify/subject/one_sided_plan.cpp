@@ -4,11 +4,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <initializer_list>
 #include <numeric>
 
+#include "model/core/text.hpp"
 #include "model/moe/profile.hpp"
 
 namespace assay::verify {
@@ -71,7 +73,27 @@ std::uint64_t GroupPlan::payload_bytes() const {
          kInputAlignment * one_sided::kMaxPayloads;
 }
 
-Expected<GroupPlan> plan_group(const assay_group_config& config) {
+std::int32_t ProtocolOption::sentinel_max_tokens_of(std::int32_t max_tokens_per_rank) const {
+  switch (choice) {
+    case Choice::kFence:
+      return 0;
+    case Choice::kSentinel:
+      return max_tokens_per_rank;
+    case Choice::kAuto:
+      return std::min(sentinel_max_tokens, max_tokens_per_rank);
+  }
+  return 0;
+}
+
+Expected<ProtocolOption::Choice> parse_protocol_choice(std::string_view text) {
+  if (text == "fence") return ProtocolOption::Choice::kFence;
+  if (text == "sentinel") return ProtocolOption::Choice::kSentinel;
+  if (text == "auto") return ProtocolOption::Choice::kAuto;
+  return bad_input(
+      fmt::format("option protocol is {}; allowed are fence, sentinel and auto", in_quotes(text)));
+}
+
+Expected<GroupPlan> plan_group(const assay_group_config& config, std::int32_t sentinel_max_tokens) {
   ASSAY_TRY(const moe::CombineProfile* profile, moe::find_combine_profile(config.profile));
   const A& arithmetic = profile->arithmetic;
   const bool low_precision = config.low_precision_combine != 0;
@@ -86,6 +108,7 @@ Expected<GroupPlan> plan_group(const assay_group_config& config) {
   capacity.payload_bytes_total = config.max_payload_bytes_total;
   capacity.row_bytes = static_cast<std::int64_t>(format_bytes(rows)) * config.hidden_size;
   capacity.staged_row_bytes = staged ? config.hidden_size : 0;
+  capacity.sentinel_max_tokens = sentinel_max_tokens;
   ASSAY_TRY(const one_sided::Workspace workspace, one_sided::Workspace::make(capacity));
   GroupPlan plan{config,
                  workspace,
@@ -132,7 +155,14 @@ Expected<RoundPlan> plan_round(const GroupPlan& group, const assay_round& round)
           fmt::format("payload {} has 0 bytes per token; at least 1 is needed", payload.name));
     total += payload.bytes_per_token;
     shape.payload_bytes.push_back(payload.bytes_per_token);
-    if (payload.holds_expert_ids != 0) plan.ids_payload = i;
+    if (payload.holds_expert_ids != 0) {
+      if (payload.bytes_per_token != 4u * static_cast<std::uint32_t>(config.top_k))
+        return bad_input(
+            fmt::format("payload {} holds expert ids and has {} bytes per token; top_k "
+                        "{} needs {}",
+                        payload.name, payload.bytes_per_token, config.top_k, 4 * config.top_k));
+      plan.ids_payload = i;
+    }
     plan.payload_from_at.push_back(from);
     from =
         round_up(from + std::uint64_t{payload.bytes_per_token} * u64(config.max_tokens_per_rank));
@@ -143,6 +173,8 @@ Expected<RoundPlan> plan_round(const GroupPlan& group, const assay_round& round)
                     "capacity is {}",
                     total, config.max_payload_bytes_total));
   plan.payload_at = group.workspace.payload_offsets(shape);
+  plan.protocol = group.workspace.protocol_of(round.max_tokens_per_rank);
+  plan.recv_counters_at = group.workspace.recv_counters_offset(plan.protocol);
   plan.group.at = group.workspace.offsets();
   plan.group.alive = shape.alive;
   plan.group.ep_size = static_cast<std::uint32_t>(config.ep_size);
@@ -215,6 +247,47 @@ one_sided::CombineParams combine_params(const GroupPlan& group, const RoundPlan&
   return params;
 }
 
+one_sided::SentinelDispatchParams sentinel_dispatch_params(const GroupPlan& group,
+                                                           const RoundPlan& plan,
+                                                           const assay_round& round, RankId rank,
+                                                           const RankMemory& memory,
+                                                           std::uint32_t waiters) {
+  one_sided::SentinelDispatchParams params{};
+  params.dispatch = dispatch_params(group, plan, round, rank, memory);
+  params.sentinel = group.workspace.sentinel_params();
+  params.sentinel.waiters = waiters;
+  params.ids_payload =
+      plan.ids_payload < 0 ? one_sided::kMaxPayloads : static_cast<std::uint32_t>(plan.ids_payload);
+  params.top_k = static_cast<std::uint32_t>(group.config.top_k);
+  params.invalid_expert_id = group.config.invalid_expert_id;
+  return params;
+}
+
+one_sided::SentinelCombineParams sentinel_combine_params(const GroupPlan& group,
+                                                         const RoundPlan& plan,
+                                                         const assay_round& round, RankId rank,
+                                                         const RankMemory& memory,
+                                                         std::uint32_t waiters) {
+  const std::uint64_t wire_bytes = format_bytes(group.pulled) * u64(group.config.hidden_size);
+  const std::uint64_t rows_at = group.workspace.rows_offset();
+  one_sided::SentinelCombineParams params{};
+  params.combine = combine_params(group, plan, round, rank, memory);
+  params.combine.rows_offset = rows_at;
+  params.combine.vector_bytes = widest_vector({wire_bytes, group.out_row_bytes(), memory.out.raw});
+  params.sentinel = group.workspace.sentinel_params();
+  params.sentinel.waiters = waiters;
+  params.rows = group.rows;
+  params.as_e4m3 = group.pulled == RowFormat::kE4m3;
+  params.pull_bytes = widest_vector(
+      {group.row_bytes(), memory.window.first.raw + rows_at, memory.window.stride_bytes});
+  params.top_k = static_cast<std::uint32_t>(group.config.top_k);
+  return params;
+}
+
+std::uint32_t sentinel_groups(const GroupPlan& group, std::uint32_t num_tokens) {
+  return std::max(num_tokens, static_cast<std::uint32_t>(group.config.ep_size));
+}
+
 Status status_of(RankId rank, const std::byte* bytes) {
   struct {
     std::uint32_t failure, epoch, peer, unused;
@@ -225,7 +298,7 @@ Status status_of(RankId rank, const std::byte* bytes) {
   if (status.failure == 0) return Done{};
   const bool timed_out = status.failure == static_cast<std::uint32_t>(one_sided::Failure::kTimeOut);
   return bad_input(fmt::format(
-      "rank {} gave up: {} in epoch {}, waiting for peer {}: flag {:#018x}, expected {:#018x}",
+      "rank {} gave up: {} in epoch {}, waiting for peer {}: word {:#018x}, expected {:#018x}",
       rank.value(), timed_out ? "time-out" : "the peer runs other sizes or another payload set",
       status.epoch, status.peer, status.seen, status.expected));
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "cuda/kernels/one_sided/workspace_layout.hpp"
@@ -26,12 +27,26 @@ struct GroupPlan {
   std::uint64_t payload_bytes() const;  // of one rank's payload rows at capacity, with alignment
 };
 
-// Errors: an unknown profile, an arithmetic that our kernels have not, sizes that do not fit.
-Expected<GroupPlan> plan_group(const assay_group_config& config);
+// Rounds of up to `sentinel_max_tokens` per rank go by Sentinel, the others by Fence. Errors: an
+// unknown profile, an arithmetic that our kernels have not, sizes that do not fit.
+Expected<GroupPlan> plan_group(const assay_group_config& config,
+                               std::int32_t sentinel_max_tokens = 0);
+
+// How a subject's options spell that number.
+struct ProtocolOption {
+  enum class Choice : std::uint8_t { kFence, kSentinel, kAuto } choice = Choice::kFence;
+  std::int32_t sentinel_max_tokens =
+      256;  // for kAuto: below it Sentinel is the faster one (SPEC KER-6.8)
+  // For a group of this capacity.
+  std::int32_t sentinel_max_tokens_of(std::int32_t max_tokens_per_rank) const;
+};
+Expected<ProtocolOption::Choice> parse_protocol_choice(std::string_view text);
 
 // Everything about a round that is equal on all ranks.
 struct RoundPlan {
-  one_sided::GroupParams group;                // without the window
+  one_sided::GroupParams group;  // without the window
+  one_sided::Protocol protocol = one_sided::Protocol::kFence;
+  std::uint64_t recv_counters_at = 0;          // u32 [ep] in the window
   std::vector<std::uint64_t> payload_at;       // offset of each payload's rows in the window
   std::vector<std::uint64_t> payload_from_at;  // offset of each payload's rows in a rank's inputs
   std::int32_t ids_payload = -1;               // index of the payload that holds expert ids
@@ -59,6 +74,22 @@ one_sided::StageParams stage_params(const GroupPlan& group, const RoundPlan& pla
 one_sided::CombineParams combine_params(const GroupPlan& group, const RoundPlan& plan,
                                         const assay_round& round, RankId rank,
                                         const RankMemory& memory);
+
+// The same round by Sentinel, which has neither a sanitize nor a stage kernel. `waiters` is how
+// many of a launch's groups wait for peers: at least 1, at most all of them and as many as are
+// resident.
+one_sided::SentinelDispatchParams sentinel_dispatch_params(const GroupPlan& group,
+                                                           const RoundPlan& plan,
+                                                           const assay_round& round, RankId rank,
+                                                           const RankMemory& memory,
+                                                           std::uint32_t waiters);
+one_sided::SentinelCombineParams sentinel_combine_params(const GroupPlan& group,
+                                                         const RoundPlan& plan,
+                                                         const assay_round& round, RankId rank,
+                                                         const RankMemory& memory,
+                                                         std::uint32_t waiters);
+// Groups that keep every source's first slot and every token apart; any other number works too.
+std::uint32_t sentinel_groups(const GroupPlan& group, std::uint32_t num_tokens);
 
 // The sentence of a status region (StatusWord::kBytes) that is not zero; Done if it is.
 Status status_of(RankId rank, const std::byte* status);

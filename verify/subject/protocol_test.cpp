@@ -28,7 +28,7 @@ class TwoRanks {
         }()) {
     window_ = machine_.allocate_window("workspace", workspace_.window_bytes(), 128, Fill::kPoison);
     for (RankId rank{0}; rank.value() < 2; rank = rank.next()) {
-      for (const ZeroedRange& range : workspace_.zeroed_ranges())
+      for (const WindowRange& range : workspace_.zeroed_ranges())
         machine_.fill(window_.of(rank).at(range.offset_bytes), range.bytes, std::byte{0});
       write32(window_.of(rank).at(workspace_.offsets().phase), first_phase);
       for (const auto& cell : workspace_.flags_after(first_phase))

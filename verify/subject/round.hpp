@@ -24,7 +24,6 @@ struct GroupSetup {
   std::int32_t max_tokens_per_rank = 1;      // capacity: no round has a larger max
   std::int32_t max_payload_bytes_total = 0;  // capacity; 0: what the first rounds need
   std::int32_t invalid_expert_id = -1;       // must not name an expert
-  moe::SlotRule slot_rule = moe::SlotRule::kCounterAnyOrder;
   moe::Dtype combine_dtype = moe::Dtype::kBf16;
   bool low_precision_combine = false;
   const moe::CombineProfile* profile = nullptr;  // nullptr: default_combine_profile()

@@ -4,11 +4,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace assay::verify {
 
 namespace {
+
+// Arming touches every page of the slots: what a machine for tests can spare.
+constexpr std::uint64_t kArmedBytesMax = std::uint64_t{1} << 30;
 
 std::uint64_t u64(std::int64_t value) { return static_cast<std::uint64_t>(value); }
 
@@ -27,17 +31,29 @@ Expected<std::unique_ptr<SimGroup>> SimGroup::make(const SimKernels& kernels,
         fmt::format("the simulated subject holds all {} ranks of a group in one "
                     "process; {} were asked for from rank {}",
                     config.ep_size, config.num_local_ranks, config.first_rank));
-  ASSAY_TRY(GroupPlan plan, plan_group(config));
-  if (kernels.dispatch(config.top_k) == nullptr)
+  ASSAY_TRY(
+      GroupPlan plan,
+      plan_group(config, options.protocol.sentinel_max_tokens_of(config.max_tokens_per_rank)));
+  std::uint64_t armed_bytes = 0;
+  for (const one_sided::WindowRange& range : plan.workspace.armed_ranges())
+    armed_bytes += range.bytes;
+  if (armed_bytes > kArmedBytesMax)
+    return unsupported(
+        fmt::format("Sentinel would arm {} bytes per rank; the simulated subject arms "
+                    "at most {}",
+                    armed_bytes, kArmedBytesMax));
+  if (kernels.dispatch(config.top_k) == nullptr ||
+      kernels.sentinel_dispatch(config.top_k) == nullptr)
     return unsupported(fmt::format("this build has no dispatch kernel for top_k {}", config.top_k));
-  if (kernels.combine(plan.sum, plan.pulled, plan.out, config.top_k) == nullptr)
+  if (kernels.combine(plan.sum, plan.pulled, plan.out, config.top_k) == nullptr ||
+      kernels.sentinel_combine(plan.sum, plan.pulled, plan.out, config.top_k) == nullptr)
     return unsupported(fmt::format("this build has no combine kernel for top_k {} with profile {}",
                                    config.top_k, config.profile));
   return std::unique_ptr<SimGroup>(new SimGroup(kernels, std::move(plan), options));
 }
 
 SimGroup::SimGroup(const SimKernels& kernels, GroupPlan plan, const SimOptions& options)
-    : kernels_(kernels), plan_(std::move(plan)), machine_([&] {
+    : kernels_(kernels), plan_(std::move(plan)), options_(options), machine_([&] {
         machine::MachineConfig machine;
         machine.num_ranks = plan_.config.ep_size;
         machine.group_size = options.group_size;
@@ -59,15 +75,32 @@ SimGroup::SimGroup(const SimKernels& kernels, GroupPlan plan, const SimOptions& 
     memory_.push_back({window, own("topk_ids", tokens * u64(plan_.config.top_k) * 4, 4),
                        own("payload rows", plan_.payload_bytes(), 16),
                        own("combined rows", tokens * plan_.out_row_bytes(), 16)});
-    // What a collective initialisation does once: control words start at zero, and the phase at the
-    // first epoch asked for.
-    for (const one_sided::ZeroedRange& range : workspace.zeroed_ranges())
-      machine_.fill(window.of(rank).at(range.offset_bytes), range.bytes, std::byte{0});
-    machine_.write(window.of(rank).at(workspace.offsets().phase),
-                   bytes_of(&options.first_epoch, 1));
-    for (const auto& cell : workspace.flags_after(options.first_epoch))
-      machine_.write(window.of(rank).at(cell.offset_bytes), bytes_of(&cell.flag, 1));
   }
+  initialise();
+}
+
+// Phases start at the first epoch asked for. The machine does not run meanwhile, which is the
+// barrier.
+void SimGroup::initialise() {
+  const one_sided::Workspace& workspace = plan_.workspace;
+  for (RankId rank{0}; rank.value() < plan_.config.ep_size; rank = rank.next()) {
+    const Address own = memory_of(rank).window.of(rank);
+    for (const one_sided::WindowRange& range : workspace.zeroed_ranges())
+      machine_.fill(own.at(range.offset_bytes), range.bytes, std::byte{0});
+    for (const one_sided::WindowRange& range : workspace.armed_ranges())
+      machine_.fill(own.at(range.offset_bytes), range.bytes, std::byte{0xFF});
+    for (const std::uint64_t phase :
+         {workspace.offsets().phase, workspace.offsets().sentinel.dispatch_phase})
+      machine_.write(own.at(phase), bytes_of(&options_.first_epoch, 1));
+    for (const auto& cell : workspace.flags_after(options_.first_epoch))
+      machine_.write(own.at(cell.offset_bytes), bytes_of(&cell.flag, 1));
+  }
+}
+
+int SimGroup::slot_rule(std::int32_t max_tokens_per_rank) const {
+  return plan_.workspace.protocol_of(max_tokens_per_rank) == one_sided::Protocol::kSentinel
+             ? ASSAY_SLOTS_TOKEN_INDEX
+             : ASSAY_SLOTS_COUNTER;
 }
 
 Status SimGroup::run(std::span<const assay_round> rounds, assay_experts experts, void* context) {
@@ -89,42 +122,66 @@ Status SimGroup::run(std::span<const assay_round> rounds, assay_experts experts,
   return late_error_;
 }
 
-// One round of one rank as stream operations: inputs, dispatch, sanitize, experts, stage, combine,
+// One round of one rank as stream operations: inputs, the protocol's kernels around the experts,
 // outputs. `round` and `plan` live until run ends.
 void SimGroup::enqueue_rank(const assay_round& round, const RoundPlan& plan, std::int32_t index,
                             RankId rank, assay_experts experts, void* context) {
   using machine::kDefaultStream;
-  using machine::Kernel;
-  using machine::SimOps;
-  const RankMemory& memory = memory_of(rank);
-  const std::uint32_t num_tokens = tokens_of(round, rank);
-  const std::uint32_t token_groups = num_tokens == 0 ? 1 : num_tokens;
-  const auto enqueue = [&](const char* name, std::uint32_t groups, auto body, const auto& params) {
-    machine_.enqueue(rank, kDefaultStream,
-                     Kernel{name, groups, [body, params](SimOps& ops) { body(ops, params); }});
-  };
   machine_.enqueue_host(rank, kDefaultStream, "inputs",
                         [this, &round, &plan, rank] { write_inputs(round, plan, rank); });
-  enqueue("dispatch", token_groups, kernels_.dispatch(plan_.config.top_k),
-          dispatch_params(plan_, plan, round, rank, memory));
-  if (plan.ids_payload >= 0)
-    enqueue("sanitize", 1, kernels_.sanitize, sanitize_params(plan_, plan, memory));
-  machine_.enqueue_host(rank, kDefaultStream, "experts",
-                        [this, &round, &plan, index, rank, experts, context] {
-                          read_received(round, plan, rank);
-                          experts(context, index, rank.value());
-                          write_expert_rows(round, rank);
-                        });
-  if (plan_.pulled == one_sided::RowFormat::kE4m3)  // two groups: rows are shared out between them
-    enqueue("stage", 2, kernels_.stage(plan_.rows), stage_params(plan_, plan, memory));
-  enqueue("combine", token_groups,
-          kernels_.combine(plan_.sum, plan_.pulled, plan_.out, plan_.config.top_k),
-          combine_params(plan_, plan, round, rank, memory));
-  machine_.enqueue_host(rank, kDefaultStream, "outputs", [this, &round, rank, num_tokens] {
+  const auto call_experts = [this, &round, &plan, index, rank, experts, context] {
+    read_received(round, plan, rank);
+    experts(context, index, rank.value());
+    write_expert_rows(round, plan, rank);
+  };
+  if (plan.protocol == one_sided::Protocol::kSentinel)
+    enqueue_sentinel(round, plan, rank, call_experts);
+  else
+    enqueue_fence(round, plan, rank, call_experts);
+  machine_.enqueue_host(rank, kDefaultStream, "outputs", [this, &round, rank] {
     note(machine_.read(memory_of(rank).out, {static_cast<std::byte*>(round.out[rank.value()]),
-                                             num_tokens * plan_.out_row_bytes()}),
+                                             tokens_of(round, rank) * plan_.out_row_bytes()}),
          "combine's output");
   });
+}
+
+template <class Body, class Params>
+void SimGroup::enqueue(RankId rank, const char* name, std::uint32_t groups, Body body,
+                       const Params& params) {
+  machine_.enqueue(
+      rank, machine::kDefaultStream,
+      machine::Kernel{name, groups, [body, params](machine::SimOps& ops) { body(ops, params); }});
+}
+
+// Dispatch, sanitize, experts, stage, combine.
+void SimGroup::enqueue_fence(const assay_round& round, const RoundPlan& plan, RankId rank,
+                             const std::function<void()>& experts) {
+  const RankMemory& memory = memory_of(rank);
+  const std::uint32_t groups = std::max(tokens_of(round, rank), 1u);
+  enqueue(rank, "dispatch", groups, kernels_.dispatch(plan_.config.top_k),
+          dispatch_params(plan_, plan, round, rank, memory));
+  if (plan.ids_payload >= 0)
+    enqueue(rank, "sanitize", 1, kernels_.sanitize, sanitize_params(plan_, plan, memory));
+  machine_.enqueue_host(rank, machine::kDefaultStream, "experts", experts);
+  if (plan_.pulled == one_sided::RowFormat::kE4m3)  // two groups: rows are shared out between them
+    enqueue(rank, "stage", 2, kernels_.stage(plan_.rows), stage_params(plan_, plan, memory));
+  enqueue(rank, "combine", groups,
+          kernels_.combine(plan_.sum, plan_.pulled, plan_.out, plan_.config.top_k),
+          combine_params(plan_, plan, round, rank, memory));
+}
+
+// Dispatch, experts, combine.
+void SimGroup::enqueue_sentinel(const assay_round& round, const RoundPlan& plan, RankId rank,
+                                const std::function<void()>& experts) {
+  const RankMemory& memory = memory_of(rank);
+  const std::uint32_t groups = sentinel_groups(plan_, tokens_of(round, rank));
+  const std::uint32_t waiters = std::min(groups, options_.resident_ctas);
+  enqueue(rank, "dispatch", groups, kernels_.sentinel_dispatch(plan_.config.top_k),
+          sentinel_dispatch_params(plan_, plan, round, rank, memory, waiters));
+  machine_.enqueue_host(rank, machine::kDefaultStream, "experts", experts);
+  enqueue(rank, "combine", groups,
+          kernels_.sentinel_combine(plan_.sum, plan_.pulled, plan_.out, plan_.config.top_k),
+          sentinel_combine_params(plan_, plan, round, rank, memory, waiters));
 }
 
 void SimGroup::write_inputs(const assay_round& round, const RoundPlan& plan, RankId rank) {
@@ -161,7 +218,7 @@ void SimGroup::read_received(const assay_round& round, const RoundPlan& plan, Ra
                        {reinterpret_cast<std::byte*>(to), count * sizeof(std::int32_t)}),
          what);
   };
-  read_words(at.recv_counters, round.recv_counters[r], ep, "recv_counters");
+  read_words(plan.recv_counters_at, round.recv_counters[r], ep, "recv_counters");
   read_words(at.target_rank, round.target_rank[r], picks, "target_rank");
   read_words(at.target_slot, round.target_slot[r], picks, "target_slot");
 
@@ -179,7 +236,7 @@ void SimGroup::read_received(const assay_round& round, const RoundPlan& plan, Ra
 }
 
 // Rows that hold a token; the others are not for anybody to read and stay poison.
-void SimGroup::write_expert_rows(const assay_round& round, RankId rank) {
+void SimGroup::write_expert_rows(const assay_round& round, const RoundPlan& plan, RankId rank) {
   const auto r = static_cast<std::size_t>(rank.value());
   const std::uint64_t ep = u64(plan_.config.ep_size);
   const std::uint64_t max = u64(round.max_tokens_per_rank);
@@ -188,11 +245,29 @@ void SimGroup::write_expert_rows(const assay_round& round, RankId rank) {
   const Address own = memory_of(rank).window.of(rank).at(plan_.workspace.rows_offset());
   machine_.forget(own, ep * max * row_bytes);
   for (std::uint64_t source = 0; source < ep; ++source) {
-    const std::uint64_t count = static_cast<std::uint32_t>(round.recv_counters[r][source]);
-    if (count == 0 || count > max) continue;  // a wrong counter is the checks' business
-    const std::uint64_t offset = source * max * row_bytes;
-    machine_.write(own.at(offset), {rows + offset, count * row_bytes});
+    std::uint64_t slot = 0;
+    while (slot < max) {  // blocks of neighbours that hold tokens: one write for most
+      std::uint64_t end = slot;
+      while (end < max && holds_token(round, plan, rank, source, end)) ++end;
+      const std::uint64_t offset = (source * max + slot) * row_bytes;
+      if (end > slot) machine_.write(own.at(offset), {rows + offset, (end - slot) * row_bytes});
+      slot = end + 1;
+    }
   }
+}
+
+// By the kernels' own account: what is wrong with it is the checks' business.
+bool SimGroup::holds_token(const assay_round& round, const RoundPlan& plan, RankId rank,
+                           std::uint64_t source, std::uint64_t slot) {
+  const auto count = static_cast<std::uint32_t>(
+      round.recv_counters[static_cast<std::size_t>(rank.value())][source]);
+  if (plan.protocol == one_sided::Protocol::kFence)
+    return slot < count && count <= static_cast<std::uint32_t>(round.max_tokens_per_rank);
+  std::uint32_t pick = 0;
+  const std::uint64_t row = source * u64(round.max_tokens_per_rank) + slot;
+  const Address at = memory_of(rank).window.of(rank).at(plan_.workspace.offsets().sentinel.picks +
+                                                        row * sizeof pick);
+  return machine_.peek(at, {reinterpret_cast<std::byte*>(&pick), sizeof pick}) && pick != 0;
 }
 
 void SimGroup::note(const Status& status, const char* what) {

@@ -2,6 +2,7 @@
 // simulated subject.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -20,6 +21,7 @@ struct SimOptions {
   std::uint32_t first_epoch = 0;
   std::uint32_t longest_run = 64;
   bool timeouts_fire = false;
+  ProtocolOption protocol;
 };
 
 class SimGroup {
@@ -32,15 +34,28 @@ class SimGroup {
   // All rounds on all living ranks. An error says why the kernels did not get through: deadlock
   // with who waits for what, a fault with its site, or a status word.
   Status run(std::span<const assay_round> rounds, assay_experts experts, void* context);
+  // What all ranks do together after a failure, and what creation does first: control words start
+  // over, slots and cells are armed, and nobody goes on before everybody is done (SPEC KER-6.7).
+  void initialise();
+  int slot_rule(std::int32_t max_tokens_per_rank) const;
 
  private:
   SimGroup(const SimKernels& kernels, GroupPlan plan, const SimOptions& options);
 
+  void enqueue_fence(const assay_round& round, const RoundPlan& plan, RankId rank,
+                     const std::function<void()>& experts);
+  void enqueue_sentinel(const assay_round& round, const RoundPlan& plan, RankId rank,
+                        const std::function<void()>& experts);
+  template <class Body, class Params>
+  void enqueue(RankId rank, const char* name, std::uint32_t groups, Body body,
+               const Params& params);
   void enqueue_rank(const assay_round& round, const RoundPlan& plan, std::int32_t index,
                     RankId rank, assay_experts experts, void* context);
   void write_inputs(const assay_round& round, const RoundPlan& plan, RankId rank);
   void read_received(const assay_round& round, const RoundPlan& plan, RankId rank);
-  void write_expert_rows(const assay_round& round, RankId rank);
+  void write_expert_rows(const assay_round& round, const RoundPlan& plan, RankId rank);
+  bool holds_token(const assay_round& round, const RoundPlan& plan, RankId rank,
+                   std::uint64_t source, std::uint64_t slot);
   void note(const Status& status, const char* what);  // of a host node, reported when run ends
   Status check_status_words();
   const RankMemory& memory_of(RankId rank) const {
@@ -49,6 +64,7 @@ class SimGroup {
 
   const SimKernels& kernels_;
   GroupPlan plan_;
+  SimOptions options_;
   machine::Machine machine_;
   std::vector<RankMemory> memory_;
   Status late_error_ = Done{};

@@ -1,5 +1,6 @@
 // The table of our own bodies, unchanged, with SimOps for Ops. The instantiation matrix is large,
-// so it is compiled in three files: dispatch and the plain fp32 sums here, the others beside it.
+// so it is compiled in five files: dispatch and the plain fp32 sums of Fence here, the others
+// beside.
 #include "verify/subject/sim_kernels.hpp"
 
 #include "cuda/kernels/one_sided/matrix.hpp"
@@ -50,8 +51,9 @@ SimKernels::Combine combine_of(Sum sum, RowFormat rows, RowFormat out, int top_k
 }  // namespace
 
 const SimKernels& own_sim_kernels() {
-  static const SimKernels kernels{&dispatch_of, &one_sided::sanitize<SimOps>, &stage_of,
-                                  &combine_of};
+  static const SimKernels kernels{
+      &dispatch_of, &one_sided::sanitize<SimOps>, &stage_of,
+      &combine_of,  &sentinel_sim_dispatch,       &sentinel_sim_combine};
   return kernels;
 }
 

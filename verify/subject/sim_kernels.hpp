@@ -13,6 +13,8 @@ struct SimKernels {
   using Sanitize = void (*)(machine::SimOps&, const one_sided::SanitizeParams&);
   using Stage = void (*)(machine::SimOps&, const one_sided::StageParams&);
   using Combine = void (*)(machine::SimOps&, const one_sided::CombineParams&);
+  using SentinelDispatch = void (*)(machine::SimOps&, const one_sided::SentinelDispatchParams&);
+  using SentinelCombine = void (*)(machine::SimOps&, const one_sided::SentinelCombineParams&);
 
   // Each returns null for what the build does not instantiate.
   Dispatch (*dispatch)(int top_k);
@@ -20,14 +22,23 @@ struct SimKernels {
   Stage (*stage)(one_sided::RowFormat rows);
   Combine (*combine)(one_sided::Sum sum, one_sided::RowFormat rows, one_sided::RowFormat out,
                      int top_k);
+  SentinelDispatch (*sentinel_dispatch)(int top_k);
+  SentinelCombine (*sentinel_combine)(one_sided::Sum sum, one_sided::RowFormat rows,
+                                      one_sided::RowFormat out, int top_k);
 };
 
 const SimKernels& own_sim_kernels();
 
-// Parts of its combine table, compiled apart.
+// Parts of its tables, compiled apart.
 SimKernels::Combine compact_sim_combine(one_sided::Sum sum, one_sided::RowFormat rows,
                                         one_sided::RowFormat out, int top_k);
 SimKernels::Combine other_sim_combine(one_sided::Sum sum, one_sided::RowFormat rows,
                                       one_sided::RowFormat out, int top_k);
+SimKernels::SentinelDispatch sentinel_sim_dispatch(int top_k);
+SimKernels::SentinelCombine sentinel_sim_combine(one_sided::Sum sum, one_sided::RowFormat rows,
+                                                 one_sided::RowFormat out, int top_k);
+SimKernels::SentinelCombine sentinel_other_sim_combine(one_sided::Sum sum,
+                                                       one_sided::RowFormat rows,
+                                                       one_sided::RowFormat out, int top_k);
 
 }  // namespace assay::verify

@@ -46,6 +46,10 @@ Expected<SimOptions> parse_options(std::string_view text) {
       options.timeouts_fire = value == "fire";
       continue;
     }
+    if (key == "protocol") {
+      ASSAY_TRY(options.protocol.choice, parse_protocol_choice(value));
+      continue;
+    }
     ASSAY_TRY(const std::uint64_t number, parse_number(key, value));
     const auto refuse = [&](const char* allowed) {
       return bad_input(fmt::format("option {} is {}; allowed are {}", key, number, allowed));
@@ -62,10 +66,14 @@ Expected<SimOptions> parse_options(std::string_view text) {
     } else if (key == "longest_run") {
       if (number < 1 || number > (1u << 30)) return refuse("1 to 1073741824");
       options.longest_run = static_cast<std::uint32_t>(number);
+    } else if (key == "sentinel_max_tokens") {
+      if (number < 1 || number > 0x7FFFFFFFu) return refuse("1 to 2147483647");
+      options.protocol.sentinel_max_tokens = static_cast<std::int32_t>(number);
     } else {
       return unsupported(
           fmt::format("option {} is unknown to the simulated subject; allowed are "
-                      "group_size, resident_ctas, first_epoch, longest_run, timeouts",
+                      "group_size, resident_ctas, first_epoch, longest_run, timeouts, protocol, "
+                      "sentinel_max_tokens",
                       in_quotes(key)));
     }
   }
@@ -75,8 +83,13 @@ Expected<SimOptions> parse_options(std::string_view text) {
 }  // namespace
 
 const assay_subject& simulated_subject() {
-  static const assay_subject subject{
-      ASSAY_SUBJECT_ABI_VERSION, sizeof(assay_subject), "sim", &create_own, &sim_run, &sim_destroy};
+  static const assay_subject subject{ASSAY_SUBJECT_ABI_VERSION,
+                                     sizeof(assay_subject),
+                                     "sim",
+                                     &create_own,
+                                     &sim_run,
+                                     &sim_destroy,
+                                     &sim_slot_rule};
   return subject;
 }
 
@@ -103,5 +116,9 @@ int sim_run(void* group, const assay_round* rounds, int32_t num_rounds, assay_ex
 }
 
 void sim_destroy(void* group) { delete static_cast<SimGroup*>(group); }
+
+int sim_slot_rule(void* group, int32_t max_tokens_per_rank) {
+  return static_cast<const SimGroup*>(group)->slot_rule(max_tokens_per_rank);
+}
 
 }  // namespace assay::verify

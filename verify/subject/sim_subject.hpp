@@ -18,10 +18,13 @@ const assay_subject& simulated_subject();
 //   first_epoch    value of the phase word at the start, even (default 0); to test its wrapping
 //   longest_run    operations between two choices of the scheduler (default 64)
 //   timeouts       "fire": waits that can never end time out instead of being a deadlock
+//   protocol       fence (default), sentinel, or auto: Sentinel for rounds of few tokens
+//   sentinel_max_tokens  of a round, the most for which auto takes Sentinel (default 256)
 int sim_create(const SimKernels& kernels, const assay_group_config* config, void** group,
                assay_message* message);
 int sim_run(void* group, const assay_round* rounds, int32_t num_rounds, assay_experts experts,
             void* context, assay_message* message);
 void sim_destroy(void* group);
+int sim_slot_rule(void* group, int32_t max_tokens_per_rank);
 
 }  // namespace assay::verify

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <utility>
 
 #include "model/core/text.hpp"
@@ -23,6 +24,9 @@ std::string text_of(const assay_message& message) {
   while (length < sizeof message.text && message.text[length] != '\0') ++length;
   return std::string(message.text, length);
 }
+
+// The table as it was before slot_rule was appended (SPEC VER-1.5).
+constexpr std::size_t kFirstTableBytes = offsetof(assay_subject, slot_rule);
 
 Group::Result result_of(int code, const assay_message& message, std::string_view function) {
   switch (code) {
@@ -57,10 +61,10 @@ Expected<Subject> Subject::wrap(const assay_subject* table, std::string spec, st
     return bad_input(fmt::format("subject {} has ABI version {}; this build speaks version {}",
                                  in_quotes(spec), table->abi_version, ASSAY_SUBJECT_ABI_VERSION));
   }
-  if (table->struct_size < sizeof(assay_subject)) {
+  if (table->struct_size < kFirstTableBytes) {
     return bad_input(fmt::format("subject {} has a table of {} bytes; version {} needs at least {}",
                                  in_quotes(spec), table->struct_size, ASSAY_SUBJECT_ABI_VERSION,
-                                 sizeof(assay_subject)));
+                                 kFirstTableBytes));
   }
   const std::pair<const char*, bool> members[] = {{"name", table->name != nullptr},
                                                   {"create", table->create != nullptr},
@@ -125,6 +129,26 @@ Group::Result Group::create(const Subject& subject, const assay_group_config& co
   subject_ = subject;
   group_ = group;
   return result;
+}
+
+Expected<moe::SlotRule> Group::slot_rule(std::int32_t max_tokens_per_rank) const {
+  CONTRACT(group_ != nullptr);
+  const assay_subject& table = subject_->table();
+  if (table.struct_size < sizeof(assay_subject) || table.slot_rule == nullptr)
+    return moe::SlotRule::kCounterAnyOrder;
+  switch (const int rule = table.slot_rule(group_, max_tokens_per_rank)) {
+    case ASSAY_SLOTS_COUNTER:
+      return moe::SlotRule::kCounterAnyOrder;
+    case ASSAY_SLOTS_PREFIX:
+      return moe::SlotRule::kPrefixScan;
+    case ASSAY_SLOTS_TOKEN_INDEX:
+      return moe::SlotRule::kTokenIndex;
+    default:
+      return bad_input(
+          fmt::format("slot_rule of subject {} returned {}; allowed are 0 (counter), 1 "
+                      "(prefix) and 2 (token_index)",
+                      in_quotes(subject_->spec()), rule));
+  }
 }
 
 Group::Result Group::run(const assay_round* rounds, std::int32_t num_rounds, assay_experts experts,

@@ -34,6 +34,13 @@ enum {
 
 enum { ASSAY_DTYPE_BF16 = 0, ASSAY_DTYPE_F16 = 1, ASSAY_DTYPE_F32 = 2 };
 
+/* Which slots the rows of a round take at a receiver (model/SPEC.md, MOE-2.3). */
+enum {
+  ASSAY_SLOTS_COUNTER = 0,    /* 0 to recv_counters - 1, in any order */
+  ASSAY_SLOTS_PREFIX = 1,     /* the same, ascending by token */
+  ASSAY_SLOTS_TOKEN_INDEX = 2 /* the token's index at its source: rows lie apart */
+};
+
 typedef struct assay_message {
   char text[2048]; /* zero-terminated; a subject truncates */
 } assay_message;
@@ -81,7 +88,8 @@ typedef struct assay_round {
 
   /* Written by the subject before it calls experts for a rank. */
   void* const* const* recv;      /* [payload][local rank] -> [ep, max, bytes_per_token] */
-  int32_t* const* recv_counters; /* [local rank] -> [ep]: rows that came from each source */
+  int32_t* const* recv_counters; /* [local rank] -> [ep]: rows that came from each source, wherever
+                                  * they lie */
   int32_t* const* target_rank;   /* [local rank] -> [t, k], -1 where nothing was sent */
   int32_t* const* target_slot;   /* [local rank] -> [t, k], -1 where nothing was sent */
 
@@ -108,6 +116,9 @@ typedef struct assay_subject {
   int (*run)(void* group, const assay_round* rounds, int32_t num_rounds, assay_experts experts,
              void* context, assay_message* message);
   void (*destroy)(void* group);
+  /* Optional: NULL, or beyond struct_size, is ASSAY_SLOTS_COUNTER for all rounds. What the group
+   * promises of rounds with this max_tokens_per_rank: one of ASSAY_SLOTS_*. It is held to it. */
+  int (*slot_rule)(void* group, int32_t max_tokens_per_rank);
 } assay_subject;
 
 typedef const assay_subject* (*assay_subject_entry)(void);

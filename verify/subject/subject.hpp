@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "model/core/expected.hpp"
+#include "model/moe/dispatch.hpp"
 #include "verify/subject/subject.h"
 
 namespace assay::verify {
@@ -59,6 +60,8 @@ class Group {
   ~Group();
 
   Result create(const Subject& subject, const assay_group_config& config);
+  // What the group promises of rounds with this max. Error: an answer outside the interface.
+  Expected<moe::SlotRule> slot_rule(std::int32_t max_tokens_per_rank) const;
   Result run(const assay_round* rounds, std::int32_t num_rounds, assay_experts experts,
              void* context);
 

@@ -4,6 +4,8 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <cstddef>
+
 #include "model/core/testing.hpp"
 #include "model/core/testing_files.hpp"
 #include "verify/subject/driver.hpp"
@@ -36,7 +38,7 @@ TEST_CASE("a table of another version, too small or with holes is refused with t
   wrong = table();
   wrong.struct_size = 8;
   CHECK(refusal(wrong) == "subject \"test\" has a table of 8 bytes; version 1 needs at least " +
-                              std::to_string(sizeof(assay_subject)));
+                              std::to_string(offsetof(assay_subject, slot_rule)));
   wrong = table();
   wrong.run = nullptr;
   CHECK(refusal(wrong) == "subject \"test\" leaves run null");
@@ -96,6 +98,38 @@ TEST_CASE("the example runs through the plugin loader and conforms in every suit
     cases += result->cases;
   }
   CHECK(cases > 300);
+}
+
+int token_index(void*, std::int32_t max) { return max > 8 ? 7 : ASSAY_SLOTS_TOKEN_INDEX; }
+int some_group = 0;
+int create_some(const assay_group_config*, void** group, assay_message*) {
+  *group = &some_group;
+  return ASSAY_OK;
+}
+
+TEST_CASE("a group promises slots per max_tokens, counted ones where it does not say",
+          "[VER-1.5]") {
+  assay_subject promising = table();
+  promising.create = create_some;
+  promising.slot_rule = token_index;
+  const auto rule_of = [&](std::int32_t max) {
+    const auto subject = Subject::wrap(&promising, "test");
+    REQUIRE(subject.has_value());
+    Group group;
+    assay_group_config config{};
+    REQUIRE(group.create(*subject, config).state == Group::State::kOk);
+    return group.slot_rule(max);
+  };
+  CHECK(rule_of(8).value() == moe::SlotRule::kTokenIndex);
+  REQUIRE(!rule_of(9).has_value());
+  CHECK(rule_of(9).error().sentence ==
+        "slot_rule of subject \"test\" returned 7; allowed are 0 (counter), 1 (prefix) and 2 "
+        "(token_index)");
+  promising.struct_size = offsetof(assay_subject, slot_rule);  // built before the function was
+  CHECK(rule_of(9).value() == moe::SlotRule::kCounterAnyOrder);
+  promising = table();
+  promising.create = create_some;
+  CHECK(rule_of(1).value() == moe::SlotRule::kCounterAnyOrder);
 }
 
 TEST_CASE("a return value outside the interface is a failure, not a pass", "[VER-1.2]") {

@@ -12,6 +12,44 @@
 namespace assay::verify {
 namespace {
 
+TEST_CASE("the simulated kernels conform in every suite by Sentinel as well",
+          "[KER-6.2][KER-6.3][KER-6.4][KER-6.6][KER-6.8][KER-6.9][KER-1.5]") {
+  const auto subject = load_subject("sim");
+  REQUIRE(subject.has_value());
+  for (const char* options : {"protocol=sentinel", "protocol=auto sentinel_max_tokens=3"}) {
+    for (const Suite& suite : suites()) {
+      const bool by_turns = options[9] == 'a';
+      if (by_turns && suite.all_profiles) continue;  // one round: there are no turns
+      INFO(suite.name << " with " << options);
+      SuiteOptions how{.budget_seconds = 0, .random_cases_max = 0};
+      how.subject_options = options;
+      const auto result = run_suite(suite.name, *subject, how);
+      REQUIRE(result.has_value());
+      INFO(to_text(result->report));
+      // Rounds of 900,000 tokens would have slots for as many.
+      const bool too_large = suite.name == "large_offsets" && !by_turns;
+      CHECK(result->report.verdict == (too_large ? Verdict::kUnsupported : Verdict::kConforms));
+    }
+  }
+}
+
+TEST_CASE("groups of one thread and of a warp conform by Sentinel", "[KER-6.4][KER-6.5]") {
+  const auto subject = load_subject("sim");
+  REQUIRE(subject.has_value());
+  for (const char* options :
+       {"group_size=1 longest_run=1", "group_size=32", "group_size=3 resident_ctas=2"}) {
+    for (const char* name : {"sentinel", "sentinel_ones", "protocol_switch"}) {
+      INFO(name << " with " << options);
+      SuiteOptions how{.budget_seconds = 0, .random_cases_max = 0};
+      how.subject_options = options;
+      const auto result = run_suite(name, *subject, how);
+      REQUIRE(result.has_value());
+      INFO(to_text(result->report));
+      CHECK(result->report.verdict == Verdict::kConforms);
+    }
+  }
+}
+
 TEST_CASE("the simulated kernels conform in every suite",
           "[VER-4.3][KER-1.1][KER-1.2][KER-1.3][KER-1.4][KER-1.5][KER-1.6][KER-2.3][KER-2.6]"
           "[KER-4.1][KER-4.2][KER-4.3]") {

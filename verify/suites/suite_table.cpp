@@ -69,6 +69,57 @@ Suite combine_suite(std::string_view name, std::string_view title, moe::Dtype dt
   return suite;
 }
 
+// The other protocol of our kernels: what it does in its own way, and taking turns with Fence. A
+// subject that does not know the options declines.
+void add_sentinel_suites(std::vector<Suite>& list) {
+  const auto add = [&](std::string_view name, std::string_view title, std::string_view clause,
+                       Axes axes, std::vector<std::string> cases, std::vector<Need> needs) {
+    if (axes.options.empty()) axes.options = "protocol=sentinel";
+    needs.push_back({&Coverage::rows});
+    list.push_back({.name = name,
+                    .title = title,
+                    .clause = clause,
+                    .axes = axes,
+                    .cases = std::move(cases),
+                    .needs = std::move(needs)});
+  };
+  const Need padding{&Coverage::padding_rows};
+  add("sentinel", "Sentinel: slots are token indices, rows lie apart", "KER-6.2", {}, shapes(),
+      {{&Coverage::remote_rows}, padding});
+  add("sentinel_ones", "Sentinel: rows full of the word that means not yet", "KER-6.3",
+      {.payloads = Axes::Payloads::kChanging, .all_ones = true}, rounds(6), {padding});
+  add("sentinel_invalid", "Sentinel: ids -1 and INT_MIN arrive as they are", "KER-6.3",
+      {.routing = Axes::Routing::kDuplicates, .invalid_percent = 40}, shapes(),
+      {{&Coverage::invalid_picks}, {&Coverage::duplicate_picks}});
+  add("sentinel_sizes", "Sentinel: other sizes and payloads in every round, empty ranks", "KER-6.4",
+      {.payloads = Axes::Payloads::kChanging, .zero_token_ranks = true, .changing_max = true},
+      rounds(40), {{&Coverage::zero_token_ranks}, {&Coverage::max_changes, 40}});
+  add("sentinel_dying_ranks", "Sentinel: ranks die from round to round", "KER-6.4",
+      {.masks = Axes::Masks::kShrinking}, rounds(4),
+      {{&Coverage::masked_picks}, {&Coverage::mask_changes}});
+  add("sentinel_wrap", "Sentinel: the phase counter passes 2^32", "KER-6.4",
+      {.options = "protocol=sentinel first_epoch=4294967290"}, rounds(8),
+      {{&Coverage::rounds, 16}});
+  add("sentinel_one_resident", "Sentinel: one group waits, the others send and leave", "KER-6.5",
+      {.zero_token_ranks = true, .options = "protocol=sentinel resident_ctas=1"}, shapes(),
+      {{&Coverage::zero_token_ranks}});
+  add("protocol_switch", "Fence and Sentinel by turns on one group", "KER-6.8",
+      {.payloads = Axes::Payloads::kChanging,
+       .zero_token_ranks = true,
+       .changing_max = true,
+       .options = "protocol=auto sentinel_max_tokens=4"},
+      {"ep=4 experts=16 top_k=4 hidden=24 max_tokens=8 tokens=8,1,0,3 rounds=30 seed=1",
+       "ep=3 experts=9 top_k=2 hidden=9 max_tokens=7 tokens=2,7,1 rounds=30 seed=2"},
+      {{&Coverage::max_changes, 20}, {&Coverage::zero_token_ranks}});
+  for (const bool low_precision : {false, true}) {
+    list.push_back(combine_suite(low_precision ? "sentinel_combine_fp8" : "sentinel_combine",
+                                 low_precision ? "Sentinel: rows come back as e4m3"
+                                               : "Sentinel: every top_k, hole class and profile",
+                                 moe::Dtype::kBf16, low_precision, false));
+    list.back().axes.options = "protocol=sentinel";
+  }
+}
+
 // The rows that change an axis; everything else is the default.
 std::vector<Suite> make_suites() {
   const Need rows{&Coverage::rows};
@@ -133,6 +184,7 @@ std::vector<Suite> make_suites() {
       {.payloads = Axes::Payloads::kLarge},
       {"ep=2 experts=2 top_k=1 hidden=1 max_tokens=900000 tokens=3 rounds=1 seed=1"}, {remote});
   list.back().random_cases = false;
+  add_sentinel_suites(list);
   list.push_back(combine_suite("combine_bf16", "bf16 rows, every top_k, hole class and profile",
                                moe::Dtype::kBf16, false, false));
   list.push_back(combine_suite("combine_f16", "f16 rows, every top_k, hole class and profile",

@@ -27,6 +27,7 @@ ASSAY_HD void sum_token(O& ops, const CombineParams& p, std::uint32_t token);
 
 template <class Arithmetic, BitFormat In, BitFormat Out, int kTopK, Ops O>
 ASSAY_HD void combine(O& ops, const CombineParams& p) {
+  ops.wait_for_grid(Site::kCombineWaitForGrid);
   const GroupParams& group = p.group;
   const Address own = group.window.of(ops.rank());
   const std::uint32_t phase =
@@ -111,11 +112,40 @@ ASSAY_HD std::uint32_t find_rows(O& ops, const CombineParams& p, std::uint32_t t
   return present;
 }
 
-template <class Arithmetic, BitFormat In, BitFormat Out, int kTopK, class WordType, Ops O>
-ASSAY_HD void sum_token_by(O& ops, const CombineParams& p, std::uint32_t token) {
+// The elements of one word of every leaf, added element by element. Leaves without a row are zero
+// bytes; `count` is the number of rows.
+template <class Arithmetic, BitFormat In, BitFormat Out, class WordType, int kLeaves, int kPerWord,
+          Ops O>
+ASSAY_HD void sum_words(O& ops, const WordType (&word)[kLeaves], std::uint32_t count,
+                        Out (&sums)[kPerWord]) {
   using A = typename Arithmetic::Accumulate;
   using Value = typename A::template Value<In>;
-  constexpr int kLeaves = Arithmetic::kHoles == Holes::kAddZero ? kTopK : compact_leaves(kTopK);
+  ASSAY_UNROLL
+  for (int e = 0; e < kPerWord; ++e) {
+    Value term[kLeaves];
+    ASSAY_UNROLL
+    for (int i = 0; i < kLeaves; ++i) {
+      if constexpr (Arithmetic::kThroughE4m3)
+        term[i] = ops.widen_e4m3(ops.narrow_e4m3(A::from(ops, element<In>(word[i], e))));
+      else
+        term[i] = A::from(ops, element<In>(word[i], e));
+    }
+    if constexpr (Arithmetic::kHoles == Holes::kAddZero)
+      A::to(ops, sum_by_position<A>(ops, term), sums[e]);
+    else
+      A::to(ops, sum_compacted<A>(ops, term, count), sums[e]);
+  }
+}
+
+// Leaves of an arithmetic's sum.
+template <class Arithmetic>
+ASSAY_HD constexpr int leaves_of(int top_k) {
+  return Arithmetic::kHoles == Holes::kAddZero ? top_k : compact_leaves(top_k);
+}
+
+template <class Arithmetic, BitFormat In, BitFormat Out, int kTopK, class WordType, Ops O>
+ASSAY_HD void sum_token_by(O& ops, const CombineParams& p, std::uint32_t token) {
+  constexpr int kLeaves = leaves_of<Arithmetic>(kTopK);
   constexpr int kPerWord = static_cast<int>(sizeof(WordType) / sizeof(In));
   const std::uint64_t row_bytes = std::uint64_t{p.hidden_size} * sizeof(In);
 
@@ -135,21 +165,7 @@ ASSAY_HD void sum_token_by(O& ops, const CombineParams& p, std::uint32_t token) 
     ops.load_batch(relaxed_sys, Site::kCombinePull, from, present, word);
 
     Out sums[kPerWord];
-    ASSAY_UNROLL
-    for (int e = 0; e < kPerWord; ++e) {
-      Value term[kLeaves];
-      ASSAY_UNROLL
-      for (int i = 0; i < kLeaves; ++i) {
-        if constexpr (Arithmetic::kThroughE4m3)
-          term[i] = ops.widen_e4m3(ops.narrow_e4m3(A::from(ops, element<In>(word[i], e))));
-        else
-          term[i] = A::from(ops, element<In>(word[i], e));
-      }
-      if constexpr (Arithmetic::kHoles == Holes::kAddZero)
-        A::to(ops, sum_by_position<A>(ops, term), sums[e]);
-      else
-        A::to(ops, sum_compacted<A>(ops, term, count), sums[e]);
-    }
+    sum_words<Arithmetic, In>(ops, word, count, sums);
     store_elements(ops, Site::kCombineStoreOut, out.at(v * kPerWord * sizeof(Out)), sums);
   }
 }

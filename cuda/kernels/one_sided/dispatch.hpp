@@ -20,7 +20,6 @@ struct DispatchShared {
   static constexpr SharedWord last() { return {static_cast<std::uint32_t>(2 * kTopK)}; }
   static constexpr std::uint32_t kWords = 2 * kTopK + 1;
 };
-inline constexpr std::uint32_t kNoTarget = 0xFFFFFFFFu;
 
 template <int kTopK, Ops O>
 ASSAY_HD void send_token(O& ops, const DispatchParams& p, std::uint32_t token);
@@ -31,6 +30,7 @@ ASSAY_HD void publish_counts(O& ops, const DispatchParams& p);
 
 template <int kTopK, Ops O>
 ASSAY_HD void dispatch(O& ops, const DispatchParams& p) {
+  ops.wait_for_grid(Site::kDispatchWaitForGrid);
   const GroupParams& group = p.group;
   const Address own = group.window.of(ops.rank());
   // Only the last group writes these words, after every group has taken its ticket.

@@ -10,14 +10,18 @@
 //   combine.hpp    rows back to their token, summed               starts with a barrier
 //   reduce.hpp     the order in which a token's rows are added
 //   rows.hpp       moving and reading rows by the widest legal vector
+//   sentinel_rows.hpp, sentinel_dispatch.hpp, sentinel_combine.hpp
+//                  the same round by another protocol, for few tokens: no flags, no counts
 //
-// One round on one stream: dispatch, [sanitize], experts, [stage], combine. One group (CTA) per
-// token in dispatch and combine. These files decide the protocol (SPEC KER); they are the second
-// route to every answer and share with the first (model/moe) nothing but ids and the scalar
-// arithmetic behind Ops.
+// One round on one stream: dispatch, [sanitize], experts, [stage], combine; by Sentinel dispatch,
+// experts, combine. One group (CTA) per token in dispatch and combine by Fence. These files decide
+// the protocol (SPEC KER); they are the second route to every answer and share with the first
+// (model/moe) nothing but ids and the scalar arithmetic behind Ops.
 #pragma once
 
 #include "cuda/kernels/one_sided/combine.hpp"
 #include "cuda/kernels/one_sided/dispatch.hpp"
 #include "cuda/kernels/one_sided/sanitize.hpp"
+#include "cuda/kernels/one_sided/sentinel_combine.hpp"
+#include "cuda/kernels/one_sided/sentinel_dispatch.hpp"
 #include "cuda/kernels/one_sided/stage.hpp"

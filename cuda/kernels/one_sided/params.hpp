@@ -10,8 +10,11 @@
 
 namespace assay::one_sided {
 
-inline constexpr std::uint32_t kMaxPayloads = 6;  // as FlashInfer's kMaxPayloads
-inline constexpr std::uint32_t kMaxRanks = 256;   // four mask words; TensorRT-LLM's newest limit
+enum class RowFormat : std::uint8_t { kBf16, kF16, kF32, kE4m3 };  // kE4m3: rows on the wire
+
+inline constexpr std::uint32_t kMaxPayloads = 6;         // as FlashInfer's kMaxPayloads
+inline constexpr std::uint32_t kNoTarget = 0xFFFFFFFFu;  // -1 in the target tables
+inline constexpr std::uint32_t kMaxRanks = 256;  // four mask words; TensorRT-LLM's newest limit
 
 // Which ranks take part: bit r of word r / 64.
 struct AliveRanks {
@@ -77,6 +80,36 @@ struct CombineParams {
   Address out;                 // [t, h], this rank's own memory
 };
 
+// How many banks of slots and cells there are, how far apart, and who waits (SPEC KER-6.4,
+// KER-6.6). All of it but `waiters` follows from the group's capacity alone.
+struct SentinelParams {
+  std::uint64_t slot_bytes;  // header and landing rows of one slot, a multiple of 16
+  std::uint64_t cell_bytes;  // header and landing row of one cell of the inbox, a multiple of 16
+  std::uint32_t slots_per_source;  // and tokens of the inbox: capacity, not a round's size
+  std::uint32_t dispatch_generations;
+  std::uint32_t combine_generations;
+  // Groups of this launch that wait for peers, from 1 to all: so many must fit at once.
+  std::uint32_t waiters;
+};
+
+// The payloads land in the order given, each padded to whole vectors.
+struct SentinelDispatchParams {
+  DispatchParams dispatch;
+  SentinelParams sentinel;
+  std::uint32_t ids_payload;  // whose padding rows get the invalid id; kMaxPayloads: none
+  std::uint32_t top_k;        // ids in a row of that payload
+  std::int32_t invalid_expert_id;
+};
+
+struct SentinelCombineParams {
+  CombineParams combine;  // rows_offset: of this rank's own rows, as the experts left them
+  SentinelParams sentinel;
+  RowFormat rows;            // of the experts' rows
+  bool as_e4m3;              // they cross the wire as e4m3
+  std::uint32_t pull_bytes;  // widest vector that an expert row allows
+  std::uint32_t top_k;
+};
+
 // How a token's rows are added. The names say what the instruction sequence does; profiles
 // (model/moe) say who does so.
 enum class Sum : std::uint8_t {
@@ -89,6 +122,5 @@ enum class Sum : std::uint8_t {
   kF32ThroughE4m3,  // kF32 after a round trip of each row through e4m3 at the reader
   kF32FtzThroughE4m3,
 };
-enum class RowFormat : std::uint8_t { kBf16, kF16, kF32, kE4m3 };  // kE4m3: staged rows
 
 }  // namespace assay::one_sided

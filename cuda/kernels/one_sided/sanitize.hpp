@@ -10,6 +10,7 @@ inline namespace bodies {  // a mutant's copy has a name of its own here
 
 template <Ops O>
 ASSAY_HD void sanitize(O& ops, const SanitizeParams& p) {
+  ops.wait_for_grid(Site::kSanitizeWaitForGrid);
   const GroupParams& group = p.group;
   const Address own = group.window.of(ops.rank());
   const std::uint64_t rows = std::uint64_t{group.ep_size} * group.max_tokens_per_rank;

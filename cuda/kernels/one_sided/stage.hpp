@@ -11,6 +11,7 @@ inline namespace bodies {  // a mutant's copy has a name of its own here
 
 template <BitFormat In, Ops O>
 ASSAY_HD void stage(O& ops, const StageParams& p) {
+  ops.wait_for_grid(Site::kStageWaitForGrid);
   const GroupParams& group = p.group;
   const Address own = group.window.of(ops.rank());
   const std::uint64_t rows = std::uint64_t{group.ep_size} * group.max_tokens_per_rank;

@@ -20,6 +20,21 @@ std::uint64_t round_up(std::uint64_t value) {
   return (value + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
 }
 
+// A slot holds a header and every payload padded to whole vectors: at most 15 bytes each, and the
+// sum is whole vectors again.
+std::uint64_t slot_bytes(const GroupCapacity& c) {
+  const std::uint64_t padded = u64(c.payload_bytes_total) + (kRowAlignment - 1) * kMaxPayloads;
+  return kRowAlignment + padded / kRowAlignment * kRowAlignment;
+}
+
+// A cell holds a header and one row as it crosses the wire.
+std::uint64_t cell_bytes(const GroupCapacity& c) {
+  return kRowAlignment + round_up(u64(c.staged_row_bytes > 0 ? c.staged_row_bytes : c.row_bytes));
+}
+
+// The number of rounds wraps at 2^31, so only a power of two keeps its turns there.
+bool is_power_of_two(std::int32_t number) { return number >= 1 && (number & (number - 1)) == 0; }
+
 }  // namespace
 
 Expected<Workspace> Workspace::make(const GroupCapacity& c) {
@@ -31,6 +46,13 @@ Expected<Workspace> Workspace::make(const GroupCapacity& c) {
         "a group's capacity has top_k {}, max_tokens_per_rank {}, {} payload bytes per token, {} "
         "bytes per row and {} per staged row; at least 1 is needed of each, 0 for the last",
         c.top_k, c.max_tokens_per_rank, c.payload_bytes_total, c.row_bytes, c.staged_row_bytes));
+  if (c.sentinel_max_tokens < 0 || c.sentinel_max_tokens > c.max_tokens_per_rank)
+    return bad_input(
+        fmt::format("sentinel_max_tokens is {}; allowed are 0 to the group's capacity {}",
+                    c.sentinel_max_tokens, c.max_tokens_per_rank));
+  if (!is_power_of_two(c.dispatch_generations) || !is_power_of_two(c.combine_generations))
+    return bad_input(fmt::format("Sentinel's generations are {} and {}; allowed are powers of two",
+                                 c.dispatch_generations, c.combine_generations));
   ASSAY_TRY(
       Layout layout,
       Layout::declare(
@@ -41,7 +63,13 @@ Expected<Workspace> Workspace::make(const GroupCapacity& c) {
            {"payload bytes", u64(c.payload_bytes_total)},
            {"payload padding", kRowAlignment * kMaxPayloads},
            {"row bytes", u64(c.row_bytes)},
-           {"staged row bytes", u64(c.staged_row_bytes)}},
+           {"staged row bytes", u64(c.staged_row_bytes)},
+           {"sentinel max", u64(c.sentinel_max_tokens)},
+           {"generation", u64(c.dispatch_generations)},
+           {"combine generation", u64(c.combine_generations)},
+           {"slot bytes", slot_bytes(c)},
+           {"cell bytes", cell_bytes(c)},
+           {"sentinel padding", c.sentinel_max_tokens > 0 ? kRowAlignment * kMaxPayloads : 0}},
           {{"phase", 4, {}, kLineBytes, "signals sent so far; even between rounds"},
            {"status", StatusWord::kBytes, {}, 32, "why a kernel gave up, zero if none did"},
            {"dispatch_ticket", 4, {}, kLineBytes, "groups of the running dispatch that are done"},
@@ -80,14 +108,58 @@ Expected<Workspace> Workspace::make(const GroupCapacity& c) {
             1,
             {"ep", "max", "staged row bytes"},
             kLineBytes,
-            "the same rows as e4m3, for a low-precision combine"}}));
+            "the same rows as e4m3, for a low-precision combine"},
+           {"sentinel_dispatch_phase",
+            4,
+            {},
+            kLineBytes,
+            "kernels of Sentinel so far, as dispatch reads it; even"},
+           {"sentinel_combine_phase", 4, {}, kLineBytes, "the same as combine reads it; odd"},
+           {"sentinel_dispatch_ticket", 4, {}, kLineBytes, "groups of the dispatch that started"},
+           {"sentinel_combine_ticket", 4, {}, kLineBytes, "groups of the combine that started"},
+           {"sentinel_recv_counters",
+            4,
+            {"ep"},
+            kLineBytes,
+            "rows that came from each source, until combine"},
+           {"sentinel_picks",
+            4,
+            {"ep", "sentinel max"},
+            kLineBytes,
+            "1 + the pick of each received row, 0 for none"},
+           {"sentinel_rows",
+            1,
+            {"ep", "sentinel max", "payload bytes"},
+            kLineBytes,
+            "receive buffers: each payload of a round as [ep, max of the round, bytes]"},
+           {"sentinel_padding",
+            1,
+            {"sentinel padding"},
+            1,
+            "room to start every payload at a multiple of 16 bytes"},
+           {"sentinel_slots",
+            1,
+            {"generation", "ep", "sentinel max", "slot bytes"},
+            kLineBytes,
+            "where peers store headers and rows; armed"},
+           {"sentinel_inbox",
+            1,
+            {"combine generation", "sentinel max", "top_k", "cell bytes"},
+            kLineBytes,
+            "where peers store rows that come back; armed"}}));
   Workspace workspace(std::move(layout));
   workspace.capacity_ = c;
   for (const char* name :
        {"phase", "status", "dispatch_ticket", "combine_head_ticket", "combine_tail_ticket",
-        "dispatch_flags", "combine_flags", "send_counters"}) {
+        "dispatch_flags", "combine_flags", "send_counters", "sentinel_dispatch_phase",
+        "sentinel_combine_phase", "sentinel_dispatch_ticket", "sentinel_combine_ticket",
+        "sentinel_recv_counters"}) {
     const Layout::Placed& region = workspace.layout_.region(name);
     workspace.zeroed_.push_back({region.offset_bytes, region.bytes});
+  }
+  for (const char* name : {"sentinel_slots", "sentinel_inbox"}) {
+    const Layout::Placed& region = workspace.layout_.region(name);
+    if (region.bytes > 0) workspace.armed_.push_back({region.offset_bytes, region.bytes});
   }
   return workspace;
 }
@@ -106,17 +178,38 @@ WorkspaceOffsets Workspace::offsets() const {
   offsets.recv_counters = at("recv_counters");
   offsets.target_rank = at("target_rank");
   offsets.target_slot = at("target_slot");
+  offsets.sentinel = {at("sentinel_dispatch_phase"),  at("sentinel_combine_phase"),
+                      at("sentinel_dispatch_ticket"), at("sentinel_combine_ticket"),
+                      at("sentinel_recv_counters"),   at("sentinel_picks"),
+                      at("sentinel_slots"),           at("sentinel_inbox")};
   return offsets;
 }
 
+std::uint64_t Workspace::recv_counters_offset(Protocol protocol) const {
+  return layout_.offset_bytes(protocol == Protocol::kSentinel ? "sentinel_recv_counters"
+                                                              : "recv_counters");
+}
+
+SentinelParams Workspace::sentinel_params() const {
+  SentinelParams params{};
+  params.slot_bytes = slot_bytes(capacity_);
+  params.cell_bytes = cell_bytes(capacity_);
+  params.slots_per_source = static_cast<std::uint32_t>(capacity_.sentinel_max_tokens);
+  params.dispatch_generations = static_cast<std::uint32_t>(capacity_.dispatch_generations);
+  params.combine_generations = static_cast<std::uint32_t>(capacity_.combine_generations);
+  return params;
+}
+
 std::vector<std::uint64_t> Workspace::payload_offsets(const RoundShape& round) const {
+  const bool sentinel = protocol_of(round.max_tokens_per_rank) == Protocol::kSentinel;
   std::vector<std::uint64_t> offsets;
-  std::uint64_t next = layout_.offset_bytes("payload_rows");
+  std::uint64_t next = layout_.offset_bytes(sentinel ? "sentinel_rows" : "payload_rows");
   for (const std::uint64_t bytes : round.payload_bytes) {
     offsets.push_back(next);
     next = round_up(next + u64(capacity_.ep_size) * u64(round.max_tokens_per_rank) * bytes);
   }
-  CONTRACT(next <= layout_.region("payload_padding").end_bytes(), next);
+  const auto& room = layout_.region(sentinel ? "sentinel_padding" : "payload_padding");
+  CONTRACT(next <= room.end_bytes(), next);
   return offsets;
 }
 

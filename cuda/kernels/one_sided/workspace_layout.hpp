@@ -20,7 +20,20 @@ struct GroupCapacity {
   std::int64_t payload_bytes_total = 1;  // of one token, all payloads of a round together
   std::int64_t row_bytes = 2;            // of one row that the experts give back
   std::int64_t staged_row_bytes = 0;     // of the same row as e4m3; 0 without low-precision combine
+  // Rounds of up to so many tokens per rank go by Sentinel, larger ones by Fence (SPEC KER-6.8).
+  std::int32_t sentinel_max_tokens = 0;
+  // Banks that Sentinel takes turns with: powers of two (SPEC KER-6.4). Fewer slots than the
+  // constants say are for those who want to see it fail.
+  std::int32_t dispatch_generations = kDispatchGenerations;
+  std::int32_t combine_generations = kCombineGenerations;
+
+  // A slot is used again two rounds later, because a sender hears only in the round between that
+  // the receiver has armed it; a cell in the next round, because a dispatch lies between.
+  static constexpr std::int32_t kDispatchGenerations = 2;
+  static constexpr std::int32_t kCombineGenerations = 1;
 };
+
+enum class Protocol : std::uint8_t { kFence, kSentinel };
 
 // What must be equal on all ranks in a round.
 struct RoundShape {
@@ -30,7 +43,7 @@ struct RoundShape {
   AliveRanks alive{};
 };
 
-struct ZeroedRange {
+struct WindowRange {
   std::uint64_t offset_bytes;
   std::uint64_t bytes;
 };
@@ -45,10 +58,22 @@ class Workspace {
   WorkspaceOffsets offsets() const;
   std::uint64_t rows_offset() const { return layout_.offset_bytes("expert_rows"); }
   std::uint64_t staged_offset() const { return layout_.offset_bytes("staged_rows"); }
-  // Of each payload's [ep, max, bytes_per_token] in the window, each 16-byte aligned.
+  // The protocol of a round of so many tokens: the same on all ranks of the group.
+  Protocol protocol_of(std::int32_t max_tokens_per_rank) const {
+    return max_tokens_per_rank <= capacity_.sentinel_max_tokens ? Protocol::kSentinel
+                                                                : Protocol::kFence;
+  }
+  // Of each payload's [ep, max, bytes_per_token] in the window, each 16-byte aligned. Each protocol
+  // has receive buffers of its own.
   std::vector<std::uint64_t> payload_offsets(const RoundShape& round) const;
-  // What a collective initialisation sets to zero, ending in a barrier of all ranks.
-  std::span<const ZeroedRange> zeroed_ranges() const { return zeroed_; }
+  // Where a rank finds how many rows came from each source, after a dispatch by this protocol.
+  std::uint64_t recv_counters_offset(Protocol protocol) const;
+  // All but the number of waiters, which is the launch's.
+  SentinelParams sentinel_params() const;
+  // What a collective initialisation or recovery sets to zero, and to bytes of 0xFF (SPEC KER-6.7).
+  // It ends in a barrier of all ranks.
+  std::span<const WindowRange> zeroed_ranges() const { return zeroed_; }
+  std::span<const WindowRange> armed_ranges() const { return armed_; }
   // The flag words that a group would have left behind after `phase` phases, for tests that start
   // late: with zeroes an epoch that wraps to 0 would seem to have arrived already.
   struct FlagCell {
@@ -63,7 +88,7 @@ class Workspace {
   explicit Workspace(Layout layout) : layout_(std::move(layout)) {}
   GroupCapacity capacity_;
   Layout layout_;
-  std::vector<ZeroedRange> zeroed_;
+  std::vector<WindowRange> zeroed_, armed_;
 };
 
 // Contiguous placement as a kernel is told it (SPEC KER-1.1).

@@ -1,0 +1,350 @@
+// Dispatch by Sentinel: a token's slot is its own index, its rows carry their own arrival, and
+// every rank writes the header of every slot of the round to every living peer, so that a receiver
+// needs neither counts nor flags. Each group first sends its tokens; the groups that wait then take
+// the slots that arrive, restore the rows in the receive buffers and arm the slots again. Decides
+// SPEC KER-6; expert ids are only compared, never trusted.
+//
+// Grid: at least `waiters` groups, in any order of admission; `waiters` resident groups are enough.
+#pragma once
+
+#include "cuda/kernels/one_sided/dispatch.hpp"
+#include "cuda/kernels/one_sided/sentinel_rows.hpp"
+
+namespace assay::one_sided {
+inline namespace bodies {  // a mutant's copy has a name of its own here
+
+// Shared words behind the common ones: the rank of each pick, and the rank of each pick that sends.
+template <int kTopK>
+struct SentinelDispatchShared {
+  static constexpr std::uint32_t kFirst = SentinelShared::kWords;
+  static constexpr SharedWord rank(int k) { return {kFirst + static_cast<std::uint32_t>(k)}; }
+  static constexpr SharedWord winner(int k) {
+    return {kFirst + static_cast<std::uint32_t>(kTopK + k)};
+  }
+  static constexpr std::uint32_t kWords = kFirst + 2 * kTopK;
+};
+
+template <int kTopK, Ops O>
+ASSAY_HD void share_pick_ranks(O& ops, const DispatchParams& p, std::uint32_t token);
+template <int kTopK, Ops O>
+ASSAY_HD void sentinel_send_token(O& ops, const SentinelDispatchParams& p, std::uint32_t phase,
+                                  std::uint32_t token, BadKeys& bad);
+template <Ops O>
+ASSAY_HD void send_absences(O& ops, const SentinelDispatchParams& p, std::uint32_t phase);
+template <Ops O>
+ASSAY_HD void receive_slots(O& ops, const SentinelDispatchParams& p, std::uint32_t phase,
+                            std::uint32_t waiter);
+
+template <int kTopK, Ops O>
+ASSAY_HD void sentinel_dispatch(O& ops, const SentinelDispatchParams& p) {
+  ops.wait_for_grid(Site::kSentinelDispatchWaitForGrid);
+  const GroupParams& group = p.dispatch.group;
+  const Address own = group.window.of(ops.rank());
+  const std::uint32_t num_tokens = p.dispatch.num_tokens;
+  BadKeys bad{SentinelShared::kBadKeys};
+  const std::uint32_t phase = ops.load(as<std::uint32_t>, weak, Site::kSentinelDispatchReadPhase,
+                                       own.at(group.at.sentinel.dispatch_phase));
+  begin_launch(ops, group, group.at.sentinel.dispatch_ticket, bad,
+               {Site::kSentinelDispatchReadStatus, Site::kSentinelDispatchTicket,
+                Site::kSentinelDispatchShare});
+  if (ops.cta() < num_tokens) share_pick_ranks<kTopK>(ops, p.dispatch, ops.cta());
+  ops.barrier(Site::kSentinelDispatchTargetsReady);
+  if (ops.shared_load(Site::kSentinelDispatchShare, SentinelShared::failed()) != 0)
+    return;  // SPEC KER-3.3
+
+  // The threads that store headers: with them goes out that this rank has armed again what it took
+  // in earlier rounds, and has finished with its peers' rows (SPEC KER-6.4).
+  if (ops.thread() < group.ep_size) ops.fence(release_sys, Site::kSentinelDispatchRelease);
+  for (std::uint32_t token = ops.cta(); token < num_tokens; token += ops.num_ctas()) {
+    if (token != ops.cta()) {
+      ops.barrier(Site::kSentinelDispatchTokenDone);
+      share_pick_ranks<kTopK>(ops, p.dispatch, token);
+      ops.barrier(Site::kSentinelDispatchTargetsReady);
+    }
+    sentinel_send_token<kTopK>(ops, p, phase, token, bad);
+  }
+  send_absences(ops, p, phase);
+  if (ops.cta() == 0 && ops.thread() == 0) {  // nobody reads these words before combine
+    ops.store(weak, Site::kSentinelDispatchResetTicket, own.at(group.at.sentinel.combine_ticket),
+              0u);
+    ops.store(weak, Site::kSentinelDispatchAdvancePhase, own.at(group.at.sentinel.combine_phase),
+              phase + 1);
+  }
+
+  const std::uint32_t waiter = waiter_number(ops, p.sentinel.waiters, Site::kSentinelDispatchShare);
+  if (waiter < p.sentinel.waiters) receive_slots(ops, p, phase, waiter);
+}
+
+// Slot `slot` of `source`, in the bank that this phase uses.
+ASSAY_HD constexpr std::uint64_t slot_offset(const SentinelDispatchParams& p, std::uint32_t phase,
+                                             std::uint64_t source, std::uint64_t slot) {
+  const SentinelParams& s = p.sentinel;
+  const std::uint64_t bank = (phase / 2) % s.dispatch_generations;
+  return p.dispatch.group.at.sentinel.slots +
+         ((bank * p.dispatch.group.ep_size + source) * s.slots_per_source + slot) * s.slot_bytes;
+}
+
+// The vectors of all payloads of a token, one payload after another.
+struct TokenRows {
+  const DispatchParams& p;
+  std::uint32_t token;
+  ASSAY_HD std::uint64_t vectors() const { return vectors_of(p); }
+  ASSAY_HD static std::uint64_t vectors_of(const DispatchParams& p) {
+    std::uint64_t vectors = 0;
+    for (std::uint32_t i = 0; i < p.num_payloads; ++i)
+      vectors += landing_vectors(p.payload[i].bytes_per_token);
+    return vectors;
+  }
+  // The payload that landing vector `v` belongs to; v becomes the vector within its row.
+  ASSAY_HD static std::uint32_t payload_of(const DispatchParams& p, std::uint64_t& v) {
+    std::uint32_t i = 0;
+    for (; i + 1 < p.num_payloads; ++i) {
+      const std::uint64_t vectors = landing_vectors(p.payload[i].bytes_per_token);
+      if (v < vectors) break;
+      v -= vectors;
+    }
+    return i;
+  }
+  template <Ops O>
+  ASSAY_HD Vec16 vector(O& ops, std::uint64_t v) const {
+    const PayloadParams& payload = p.payload[payload_of(p, v)];
+    const std::uint64_t bytes = payload.bytes_per_token;
+    return load_row_vector(ops, Site::kSentinelDispatchReadPayload,
+                           {payload.rows.at(token * bytes), bytes, payload.vector_bytes}, v);
+  }
+};
+
+template <int kTopK, Ops O>
+ASSAY_HD void share_pick_ranks(O& ops, const DispatchParams& p, std::uint32_t token) {
+  for (std::uint32_t k = ops.thread(); k < kTopK; k += ops.group_size()) {
+    const std::uint32_t id =
+        ops.load(as<std::uint32_t>, weak, Site::kSentinelDispatchReadIds,
+                 p.topk_ids.at((std::uint64_t{token} * kTopK + k) * sizeof(std::int32_t)));
+    ops.shared_store(Site::kSentinelDispatchShare,
+                     SentinelDispatchShared<kTopK>::rank(static_cast<int>(k)), target_of(p, id));
+  }
+}
+
+// Of the picks with one target the lowest sends (SPEC KER-1.3). Where it goes is recorded as by
+// Fence; the slot is the token.
+template <int kTopK, Ops O>
+ASSAY_HD void record_winners(O& ops, const DispatchParams& p, std::uint32_t token) {
+  using Shared = SentinelDispatchShared<kTopK>;
+  const Address own = p.group.window.of(ops.rank());
+  for (std::uint32_t k = ops.thread(); k < kTopK; k += ops.group_size()) {
+    std::uint32_t rank =
+        ops.shared_load(Site::kSentinelDispatchShare, Shared::rank(static_cast<int>(k)));
+    for (std::uint32_t j = 0; j < k; ++j)
+      if (ops.shared_load(Site::kSentinelDispatchShare, Shared::rank(static_cast<int>(j))) == rank)
+        rank = kNoTarget;
+    ops.shared_store(Site::kSentinelDispatchShare, Shared::winner(static_cast<int>(k)), rank);
+    const std::uint64_t entry = (std::uint64_t{token} * kTopK + k) * 4;
+    ops.store(weak, Site::kSentinelDispatchRecordTarget, own.at(p.group.at.target_rank + entry),
+              rank);
+    ops.store(weak, Site::kSentinelDispatchRecordTarget, own.at(p.group.at.target_slot + entry),
+              rank == kNoTarget ? kNoTarget : token);
+  }
+}
+
+// Stores the header of one slot at one peer.
+template <Ops O>
+ASSAY_HD void store_header(O& ops, const SentinelDispatchParams& p, std::uint32_t phase,
+                           std::uint32_t peer, std::uint32_t slot, std::uint32_t contents,
+                           std::uint32_t key) {
+  const GroupParams& group = p.dispatch.group;
+  const auto me = static_cast<std::uint32_t>(ops.rank().value());
+  const Vec16 header{{HeaderWord::make(group.layout_digest, phase, contents), key, 0, 0}};
+  ops.store(
+      relaxed_sys, Site::kSentinelDispatchStoreHeader,
+      group.window.of(RankId(static_cast<std::int32_t>(peer))).at(slot_offset(p, phase, me, slot)),
+      header);
+}
+
+template <int kTopK, Ops O>
+ASSAY_HD void sentinel_send_token(O& ops, const SentinelDispatchParams& p, std::uint32_t phase,
+                                  std::uint32_t token, BadKeys& bad) {
+  using Shared = SentinelDispatchShared<kTopK>;
+  const GroupParams& group = p.dispatch.group;
+  record_winners<kTopK>(ops, p.dispatch, token);
+  const TokenRows rows{p.dispatch, token};
+  Outgoing<TokenRows> outgoing{rows};
+  outgoing.choose_key(ops, bad,
+                      {Site::kSentinelDispatchShare, Site::kSentinelDispatchRowsScanned,
+                       Site::kSentinelDispatchKeysTried});
+
+  std::uint32_t winner[kTopK];
+  ASSAY_UNROLL
+  for (int k = 0; k < kTopK; ++k)
+    winner[k] = ops.shared_load(Site::kSentinelDispatchShare, Shared::winner(k));
+  for (std::uint32_t peer = ops.thread(); peer < group.ep_size; peer += ops.group_size()) {
+    if (!group.alive.has(peer)) continue;
+    std::uint32_t contents = HeaderWord::kAbsent;
+    ASSAY_UNROLL
+    for (int k = 0; k < kTopK; ++k)
+      if (winner[k] == peer) contents = 1 + static_cast<std::uint32_t>(k);
+    store_header(ops, p, phase, peer, token, contents,
+                 contents == HeaderWord::kAbsent ? 0 : outgoing.key);
+  }
+  const auto me = static_cast<std::uint32_t>(ops.rank().value());
+  Address slot[kTopK];
+  std::uint32_t present = 0;
+  ASSAY_UNROLL
+  for (int k = 0; k < kTopK; ++k) {
+    if (winner[k] == kNoTarget) continue;
+    present |= 1u << k;
+    slot[k] = group.window.of(RankId(static_cast<std::int32_t>(winner[k])))
+                  .at(slot_offset(p, phase, me, token));
+  }
+  outgoing.send(ops, Site::kSentinelDispatchStoreRow, present, slot);
+}
+
+// Slots of the round that no token of this rank fills say so to every living peer. A rank without
+// tokens says nothing else, and says it in every slot (SPEC KER-6.4).
+template <Ops O>
+ASSAY_HD void send_absences(O& ops, const SentinelDispatchParams& p, std::uint32_t phase) {
+  const GroupParams& group = p.dispatch.group;
+  for (std::uint32_t slot = p.dispatch.num_tokens + ops.cta(); slot < group.max_tokens_per_rank;
+       slot += ops.num_ctas())
+    for (std::uint32_t peer = ops.thread(); peer < group.ep_size; peer += ops.group_size())
+      if (group.alive.has(peer)) store_header(ops, p, phase, peer, slot, HeaderWord::kAbsent, 0);
+}
+
+// What a slot turned out to hold.
+struct SlotHeader {
+  bool arrived;
+  std::uint32_t contents;
+  std::uint32_t key;
+};
+
+// Waits for the header of a slot. A header of another round is a failure and not a wait (SPEC
+// KER-6.2).
+template <Ops O>
+ASSAY_HD SlotHeader wait_for_header(O& ops, const SentinelDispatchParams& p, std::uint32_t phase,
+                                    std::uint32_t source, Address slot) {
+  const GroupParams& group = p.dispatch.group;
+  const Address at[1] = {slot};
+  Vec16 header[1] = {};
+  const Awaited got =
+      ops.wait_for_words(relaxed_sys, Site::kSentinelDispatchWaitHeader, at, 1u,
+                         until_written(phase, RankId(static_cast<std::int32_t>(source))), header);
+  const std::uint32_t word = header[0].word[0];
+  const std::uint32_t expected = HeaderWord::make(group.layout_digest, phase, HeaderWord::kAbsent);
+  if (got.timed_out || !HeaderWord::same_round(word, expected)) {
+    report_failure(ops, group, got.timed_out ? Failure::kTimeOut : Failure::kOtherLayout, phase + 1,
+                   source, got.timed_out ? got.seen : word, expected);
+    return {false, HeaderWord::kAbsent, 0};
+  }
+  return {true, HeaderWord::contents(word), header[0].word[1]};
+}
+
+// Takes the rows of one slot: waits for their words, arms them again (nobody else reads them) and
+// restores the rows in the receive buffers. False after a time-out.
+template <Ops O>
+ASSAY_HD bool receive_rows(O& ops, const SentinelDispatchParams& p, std::uint32_t phase,
+                           std::uint32_t source, std::uint64_t row, Address slot,
+                           std::uint32_t key) {
+  const DispatchParams& d = p.dispatch;
+  const Address own = d.group.window.of(ops.rank());
+  const std::uint64_t vectors = TokenRows::vectors_of(d);
+  const Await await = until_written(phase, RankId(static_cast<std::int32_t>(source)));
+  for (std::uint64_t first = ops.thread(); first < vectors;
+       first += std::uint64_t{kInFlight} * ops.group_size()) {
+    Address at[kInFlight];
+    Vec16 vector[kInFlight] = {};
+    std::uint32_t present = 0;
+    ASSAY_UNROLL
+    for (int i = 0; i < kInFlight; ++i) {
+      const std::uint64_t v = first + static_cast<std::uint64_t>(i) * ops.group_size();
+      at[i] = slot.at(kHeaderBytes + v * sizeof(Vec16));
+      if (v < vectors) present |= 1u << i;
+    }
+    const Awaited got =
+        ops.wait_for_words(relaxed_sys, Site::kSentinelDispatchWaitRow, at, present, await, vector);
+    if (got.timed_out) {
+      report_failure(ops, d.group, Failure::kTimeOut, phase + 1, source, got.seen,
+                     HeaderWord::make(d.group.layout_digest, phase, HeaderWord::kAbsent));
+      return false;
+    }
+    ASSAY_UNROLL
+    for (int i = 0; i < kInFlight; ++i) {
+      if (((present >> i) & 1) == 0) continue;
+      ops.store(relaxed_sys, Site::kSentinelDispatchRearmRow, at[i], kArmed);
+      std::uint64_t v = first + static_cast<std::uint64_t>(i) * ops.group_size();
+      const PayloadParams& payload = d.payload[TokenRows::payload_of(d, v)];
+      const std::uint64_t bytes = payload.bytes_per_token;
+      store_row_vector(ops, Site::kSentinelDispatchStoreReceived,
+                       {own.at(payload.recv_offset + row * bytes), bytes, payload.vector_bytes}, v,
+                       with_key(vector[i], key));
+    }
+  }
+  return true;
+}
+
+// A row without a token gets the invalid id in every pick, and nothing else (SPEC KER-1.5,
+// KER-6.9).
+template <Ops O>
+ASSAY_HD void invalidate_ids(O& ops, const SentinelDispatchParams& p, std::uint64_t row) {
+  if (p.ids_payload >= p.dispatch.num_payloads) return;
+  const Address ids = p.dispatch.group.window.of(ops.rank())
+                          .at(p.dispatch.payload[p.ids_payload].recv_offset + row * p.top_k * 4);
+  for (std::uint32_t k = ops.thread(); k < p.top_k; k += ops.group_size())
+    ops.store(weak, Site::kSentinelDispatchStoreInvalidId, ids.at(std::uint64_t{k} * 4),
+              static_cast<std::uint32_t>(p.invalid_expert_id));
+}
+
+// One slot of one source, into row [source, slot] of the receive buffers. False after a failure.
+template <Ops O>
+ASSAY_HD bool receive_slot(O& ops, const SentinelDispatchParams& p, std::uint32_t phase,
+                           std::uint32_t source, std::uint32_t slot) {
+  const GroupParams& group = p.dispatch.group;
+  const Address own = group.window.of(ops.rank());
+  const std::uint64_t row = std::uint64_t{source} * group.max_tokens_per_rank + slot;
+  SlotHeader header{true, HeaderWord::kAbsent, 0};  // of a dead source nothing is awaited
+  if (group.alive.has(source)) {
+    const Address from = own.at(slot_offset(p, phase, source, slot));
+    header = wait_for_header(ops, p, phase, source, from);
+    if (!header.arrived) return false;
+    if (header.contents != HeaderWord::kAbsent &&
+        !receive_rows(ops, p, phase, source, row, from, header.key))
+      return false;
+  }
+  if (header.contents == HeaderWord::kAbsent) invalidate_ids(ops, p, row);
+  if (ops.thread() == 0) {
+    ops.store(weak, Site::kSentinelDispatchRecordPick, own.at(group.at.sentinel.picks + row * 4),
+              header.contents);
+    if (header.contents != HeaderWord::kAbsent)
+      ops.atomic_add(relaxed_gpu, Site::kSentinelDispatchCountRow,
+                     own.at(group.at.sentinel.recv_counters + std::uint64_t{source} * 4),
+                     std::uint32_t{1});
+  }
+  return true;
+}
+
+// Every `waiters`-th slot of all sources, low slots first. Headers are read by all threads of the
+// group, so they are armed again after a barrier.
+template <Ops O>
+ASSAY_HD void receive_slots(O& ops, const SentinelDispatchParams& p, std::uint32_t phase,
+                            std::uint32_t waiter) {
+  const GroupParams& group = p.dispatch.group;
+  const std::uint64_t pairs = std::uint64_t{group.ep_size} * group.max_tokens_per_rank;
+  bool received = true;
+  for (std::uint64_t pair = waiter; pair < pairs && received; pair += p.sentinel.waiters)
+    received = receive_slot(ops, p, phase, static_cast<std::uint32_t>(pair % group.ep_size),
+                            static_cast<std::uint32_t>(pair / group.ep_size));
+  // Thread 0 has seen a header of every living source of its slots: what their senders did before,
+  // in earlier rounds, is now before everything that this rank does after this kernel.
+  if (ops.thread() == 0) ops.fence(acquire_sys, Site::kSentinelDispatchAcquire);
+  ops.barrier(Site::kSentinelDispatchSlotsDone);
+  if (!received) return;
+  for (std::uint64_t pair = waiter + std::uint64_t{ops.thread()} * p.sentinel.waiters; pair < pairs;
+       pair += std::uint64_t{ops.group_size()} * p.sentinel.waiters) {
+    const std::uint64_t source = pair % group.ep_size;
+    if (group.alive.has(static_cast<std::uint32_t>(source)))
+      ops.store(relaxed_sys, Site::kSentinelDispatchRearmHeader,
+                group.window.of(ops.rank()).at(slot_offset(p, phase, source, pair / group.ep_size)),
+                kArmed);
+  }
+}
+
+}  // namespace bodies
+}  // namespace assay::one_sided

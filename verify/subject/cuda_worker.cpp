@@ -1,0 +1,280 @@
+// Copies, launches and waits of one device.
+#include "verify/subject/cuda_worker.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "model/machine/prng.hpp"
+
+namespace assay::verify {
+
+namespace {
+
+std::uint64_t u64(std::int64_t value) { return static_cast<std::uint64_t>(value); }
+
+}  // namespace
+
+Status CudaWorker::wait(const char* phase) {
+  return cuda::wait_for(seat_.stream, budget_, fmt::format("{} at rank {}", phase, first_rank_));
+}
+
+// Between kernels: a host that comes late.
+void CudaWorker::pause() {
+  if (options_.skew_us != 0)
+    std::this_thread::sleep_for(
+        std::chrono::microseconds(machine::splitmix64(random_) % (options_.skew_us + 1)));
+}
+
+std::vector<cuda::LaunchedRank> CudaWorker::launched(const RoundPlan& plan) {
+  std::vector<cuda::LaunchedRank> all;
+  for (const RankId rank : ranks(plan))
+    all.push_back({rank, options_.delay_us == 0
+                             ? 0
+                             : machine::splitmix64(random_) % (options_.delay_us * 1000u + 1)});
+  return all;
+}
+
+Status CudaWorker::dispatch(const assay_round& round, const RoundPlan& plan) {
+  cuda::DeviceScope scope(seat_.device);
+  if (ranks(plan).empty()) return Done{};
+  ASSAY_CHECK(write_inputs(round, plan));
+  if (options_.replays != 0) ASSAY_CHECK(replay(round, plan));
+  pause();
+  if (!options_.graph) return launch_dispatch(round, plan);
+  ASSAY_CHECK(dispatch_graph_.record(seat_.stream, [&] { return launch_dispatch(round, plan); }));
+  return dispatch_graph_.launch(seat_.stream);
+}
+
+Status CudaWorker::write_inputs(const assay_round& round, const RoundPlan& plan) {
+  std::uint64_t tokens = 0;
+  for (const RankId rank : ranks(plan))
+    tokens = std::max<std::uint64_t>(tokens, tokens_of(round, rank));
+  const std::uint64_t ids_bytes = u64(plan_.config.top_k) * 4;
+  const std::uint64_t ids_at =
+      memory_of(RankId(first_rank_)).payload_rows.raw - seat_.inputs.address().raw;
+  std::uint64_t packed = ids_bytes * tokens;
+  for (std::int32_t i = 0; i < round.num_payloads; ++i)
+    packed += tokens * round.payloads[i].bytes_per_token;
+  ASSAY_TRY(std::byte * staging, seat_.to_device.at_least(packed * u64(num_ranks_) + 1));
+  const auto send = [&](const DeviceArea& to, std::uint64_t row, const auto& rows_of) -> Status {
+    for (const RankId rank : ranks(plan))
+      if (tokens_of(round, rank) != 0)
+        std::memcpy(staging + index(rank) * tokens * row, rows_of(rank),
+                    tokens_of(round, rank) * row);
+    ASSAY_CHECK(copies_.in(to, staging, tokens * row));
+    staging += tokens * row * u64(num_ranks_);
+    return Done{};
+  };
+  const auto of = [](RankId rank) { return static_cast<std::size_t>(rank.value()); };
+  ASSAY_CHECK(send(input_area(0), ids_bytes,
+                   [&](RankId rank) -> const void* { return round.topk_ids[of(rank)]; }));
+  for (std::size_t i = 0; i < plan.payload_from_at.size(); ++i)
+    ASSAY_CHECK(send(input_area(ids_at + plan.payload_from_at[i]),
+                     round.payloads[i].bytes_per_token,
+                     [&](RankId rank) { return round.payload_rows[i][of(rank)]; }));
+  // What the round before left in tables and outputs must not pass for this round's.
+  const std::uint64_t table = u64(plan_.config.max_tokens_per_rank) * u64(plan_.config.top_k) * 4;
+  const auto offsets = plan_.workspace.offsets();
+  ASSAY_CHECK(copies_.fill(window_area(offsets.target_rank), kPoison, table));
+  ASSAY_CHECK(copies_.fill(window_area(offsets.target_slot), kPoison, table));
+  return copies_.fill({seat_.out.address(), out_pitch_}, kPoison, out_pitch_);
+}
+
+// Whole rounds back to back without a host in between. Their outputs are not looked at: what is
+// under test is the state that they leave. Receive buffers are poisoned between dispatch and
+// combine, when no peer can write there (SPEC KER-2.5).
+Status CudaWorker::replay(const assay_round& round, const RoundPlan& plan) {
+  ASSAY_CHECK(round_graph_.record(seat_.stream, [&]() -> Status {
+    ASSAY_CHECK(launch_dispatch(round, plan));
+    ASSAY_CHECK(poison_received(round, plan));
+    return launch_combine(round, plan);
+  }));
+  for (std::uint32_t i = 0; i < options_.replays; ++i) {
+    ASSAY_CHECK(round_graph_.launch(seat_.stream));
+    if (i % 256 == 255) ASSAY_CHECK(wait("graph replays"));
+  }
+  return copies_.fill({seat_.out.address(), out_pitch_}, kPoison, out_pitch_);
+}
+
+Status CudaWorker::poison_received(const assay_round& round, const RoundPlan& plan) {
+  const std::uint64_t rows = u64(plan_.config.ep_size) * u64(round.max_tokens_per_rank);
+  for (std::size_t i = 0; i < plan.payload_at.size(); ++i)
+    ASSAY_CHECK(copies_.fill(window_area(plan.payload_at[i]), kPoison,
+                             rows * round.payloads[i].bytes_per_token));
+  return Done{};
+}
+
+Status CudaWorker::launch_dispatch(const assay_round& round, const RoundPlan& plan) {
+  if (plan.protocol == one_sided::Protocol::kSentinel) {
+    std::vector<one_sided::SentinelDispatchParams> params;
+    for (const RankId rank : ranks(plan))
+      params.push_back(sentinel_dispatch_params(plan_, plan, round, rank, memory_of(rank),
+                                                waiters(round, rank)));
+    return group_.kernels().dispatch(launched(plan), params, launch_);
+  }
+  std::vector<one_sided::DispatchParams> params;
+  for (const RankId rank : ranks(plan))
+    params.push_back(dispatch_params(plan_, plan, round, rank, memory_of(rank)));
+  ASSAY_CHECK(group_.kernels().dispatch(launched(plan), params, launch_));
+  if (plan.ids_payload < 0) return Done{};
+  std::vector<one_sided::SanitizeParams> sanitize;
+  for (const RankId rank : ranks(plan))
+    sanitize.push_back(sanitize_params(plan_, plan, memory_of(rank)));
+  return group_.kernels().sanitize(launched(plan), sanitize, launch_);
+}
+
+// Every block waits: a launch of several ranks has all of them resident, and a rank alone on its
+// device waits in as many as the device surely holds.
+std::uint32_t CudaWorker::waiters(const assay_round& round, RankId rank) const {
+  constexpr std::uint32_t kResident = 128;  // one per multiprocessor of the smallest such GPU
+  const std::uint32_t groups = sentinel_groups(plan_, tokens_of(round, rank));
+  return num_ranks_ == 1 ? std::min(groups, kResident) : groups;
+}
+
+Status CudaWorker::launch_combine(const assay_round& round, const RoundPlan& plan) {
+  if (plan.protocol == one_sided::Protocol::kSentinel) {
+    std::vector<one_sided::SentinelCombineParams> params;
+    for (const RankId rank : ranks(plan))
+      params.push_back(
+          sentinel_combine_params(plan_, plan, round, rank, memory_of(rank), waiters(round, rank)));
+    return group_.kernels().combine(launched(plan), params, launch_);
+  }
+  if (plan_.pulled == one_sided::RowFormat::kE4m3) {
+    std::vector<one_sided::StageParams> stage;
+    for (const RankId rank : ranks(plan))
+      stage.push_back(stage_params(plan_, plan, memory_of(rank)));
+    ASSAY_CHECK(group_.kernels().stage(launched(plan), stage, launch_));
+  }
+  std::vector<one_sided::CombineParams> params;
+  for (const RankId rank : ranks(plan))
+    params.push_back(combine_params(plan_, plan, round, rank, memory_of(rank)));
+  return group_.kernels().combine(launched(plan), params, launch_);
+}
+
+// Copies what arrived and poisons it behind itself: between a rank's dispatch and its combine no
+// peer may write there (SPEC KER-2.5). Rows that are still poison were not written.
+Status CudaWorker::receive(const assay_round& round, const RoundPlan& plan) {
+  cuda::DeviceScope scope(seat_.device);
+  if (ranks(plan).empty()) return Done{};
+  ASSAY_CHECK(wait("dispatch"));
+  const auto offsets = plan_.workspace.offsets();
+  const std::uint64_t ep = u64(plan_.config.ep_size);
+  const std::uint64_t table = u64(round.max_tokens_per_rank) * u64(plan_.config.top_k) * 4;
+  const std::uint64_t here = u64(num_ranks_);
+  ASSAY_TRY(
+      std::byte* const staging,
+      seat_.from_device.at_least(here * (ep * 4 + 2 * table + one_sided::StatusWord::kBytes)));
+  std::byte* const counters = staging;
+  std::byte* const target_rank = counters + here * ep * 4;
+  std::byte* const target_slot = target_rank + here * table;
+  std::byte* const status = target_slot + here * table;
+  ASSAY_CHECK(copies_.out(counters, window_area(plan.recv_counters_at), ep * 4));
+  ASSAY_CHECK(copies_.out(target_rank, window_area(offsets.target_rank), table));
+  ASSAY_CHECK(copies_.out(target_slot, window_area(offsets.target_slot), table));
+  ASSAY_CHECK(copies_.out(status, window_area(offsets.status), one_sided::StatusWord::kBytes));
+  ASSAY_CHECK(wait("copying what arrived"));
+  for (const RankId rank : ranks(plan)) {
+    const auto r = static_cast<std::size_t>(rank.value());
+    const std::uint64_t picks = tokens_of(round, rank) * u64(plan_.config.top_k) * 4;
+    ASSAY_CHECK(status_of(rank, status + index(rank) * one_sided::StatusWord::kBytes));
+    std::memcpy(round.recv_counters[r], counters + index(rank) * ep * 4, ep * 4);
+    if (picks == 0) continue;
+    std::memcpy(round.target_rank[r], target_rank + index(rank) * table, picks);
+    std::memcpy(round.target_slot[r], target_slot + index(rank) * table, picks);
+  }
+  // Ids first: they say which rows hold a token.
+  const auto ids = static_cast<std::size_t>(std::max(plan.ids_payload, 0));
+  ASSAY_CHECK(read_payload(round, plan, ids));
+  for (std::size_t i = 0; i < plan.payload_at.size(); ++i)
+    if (i != ids) ASSAY_CHECK(read_payload(round, plan, i));
+  return poison_received(round, plan);
+}
+
+Status CudaWorker::read_payload(const assay_round& round, const RoundPlan& plan, std::size_t i) {
+  const std::uint64_t ep = u64(plan_.config.ep_size), max = u64(round.max_tokens_per_rank);
+  const std::uint64_t row_bytes = round.payloads[i].bytes_per_token;
+  const std::uint64_t rows = slots_copied(round, row_bytes);
+  const std::uint64_t block = rows * row_bytes;
+  ASSAY_TRY(std::byte* const staging, seat_.from_device.at_least(u64(num_ranks_) * ep * block + 1));
+  if (rows == max) {  // [rank here][source]
+    ASSAY_CHECK(copies_.out(staging, window_area(plan.payload_at[i]), ep * block));
+  } else {  // [source][rank here]
+    for (std::uint64_t source = 0; source < ep; ++source)
+      ASSAY_CHECK(copies_.out(staging + source * block * u64(num_ranks_),
+                              window_area(plan.payload_at[i] + source * max * row_bytes), block));
+  }
+  ASSAY_CHECK(wait("copying received rows"));
+  for (const RankId rank : ranks(plan)) {
+    auto* to = static_cast<std::byte*>(round.recv[i][static_cast<std::size_t>(rank.value())]);
+    for (std::uint64_t source = 0; source < ep; ++source) {
+      const std::byte* from =
+          staging + block * (rows == max ? index(rank) * ep + source
+                                         : source * u64(num_ranks_) + index(rank));
+      // A short row may equal the poison: rows that hold a token are taken as they are.
+      for (std::uint64_t row = 0; row < rows; ++row)
+        if (!device_poison(from + row * row_bytes, row_bytes) ||
+            holds_token(round, plan, rank, source, row))
+          std::memcpy(to + (source * max + row) * row_bytes, from + row * row_bytes, row_bytes);
+    }
+  }
+  return Done{};
+}
+
+Status CudaWorker::combine(const assay_round& round, const RoundPlan& plan) {
+  cuda::DeviceScope scope(seat_.device);
+  if (ranks(plan).empty()) return Done{};
+  ASSAY_CHECK(write_expert_rows(round, plan));
+  pause();
+  if (options_.graph) {
+    ASSAY_CHECK(combine_graph_.record(seat_.stream, [&] { return launch_combine(round, plan); }));
+    ASSAY_CHECK(combine_graph_.launch(seat_.stream));
+  } else {
+    ASSAY_CHECK(launch_combine(round, plan));
+  }
+  ASSAY_CHECK(wait("combine"));
+  const std::uint64_t row_bytes = plan_.out_row_bytes();
+  const std::uint64_t bytes = 2 * kCanaryBytes + u64(round.max_tokens_per_rank) * row_bytes;
+  const std::uint64_t here = u64(num_ranks_);
+  ASSAY_TRY(std::byte* const staging,
+            seat_.from_device.at_least(here * (bytes + one_sided::StatusWord::kBytes)));
+  std::byte* const status = staging + here * bytes;
+  ASSAY_CHECK(copies_.out(staging, {seat_.out.address(), out_pitch_}, bytes));
+  ASSAY_CHECK(copies_.out(status, window_area(plan_.workspace.offsets().status),
+                          one_sided::StatusWord::kBytes));
+  ASSAY_CHECK(wait("copying combined rows"));
+  for (const RankId rank : ranks(plan)) {
+    const std::byte* out = staging + index(rank) * bytes;
+    ASSAY_CHECK(status_of(rank, status + index(rank) * one_sided::StatusWord::kBytes));
+    if (tokens_of(round, rank) != 0)
+      std::memcpy(round.out[static_cast<std::size_t>(rank.value())], out + kCanaryBytes,
+                  tokens_of(round, rank) * row_bytes);
+    ASSAY_CHECK(check_canaries(round, rank, out));
+  }
+  return Done{};
+}
+
+// Rows that hold no token arrive as NaN, and go to the device like the others.
+Status CudaWorker::write_expert_rows(const assay_round& round, const RoundPlan& plan) {
+  const std::uint64_t ep = u64(plan_.config.ep_size), max = u64(round.max_tokens_per_rank);
+  const std::uint64_t rows = slots_copied(round, plan_.row_bytes());
+  const std::uint64_t block = rows * plan_.row_bytes();
+  ASSAY_TRY(std::byte* const staging, seat_.to_device.at_least(u64(num_ranks_) * ep * block + 1));
+  for (std::uint64_t source = 0; source < ep; ++source) {
+    std::byte* const packed = staging + source * block * u64(num_ranks_);
+    for (const RankId rank : ranks(plan))
+      std::memcpy(
+          packed + index(rank) * block,
+          static_cast<const std::byte*>(round.expert_out[static_cast<std::size_t>(rank.value())]) +
+              source * max * plan_.row_bytes(),
+          block);
+    ASSAY_CHECK(
+        copies_.in(window_area(plan_.workspace.rows_offset() + source * max * plan_.row_bytes()),
+                   packed, block));
+  }
+  return Done{};
+}
+
+}  // namespace assay::verify
