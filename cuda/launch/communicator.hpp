@@ -2,6 +2,7 @@
 // make a group: several ranks emulated on one device, one process with a device per rank (NCCL),
 // one process per rank (NCCL; rank and size from mpirun, srun or torchrun). Decides how symmetric
 // memory is obtained and what is refused; flags and phases are the kernels'.
+// A CUDA or NCCL call never stops a process for good: what needs peers is given up after a budget.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +28,10 @@ class SymmetricMemory {
   struct Impl;
   explicit SymmetricMemory(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
   std::span<const Window> windows() const;
+  std::uint64_t bytes_per_rank() const;
 
  private:
-  std::shared_ptr<Impl> impl_;  // returned to NCCL with the last copy
+  std::shared_ptr<Impl> impl_;  // returned to NCCL with the last copy, before its communicator
 };
 
 class Communicator {
@@ -38,10 +40,12 @@ class Communicator {
   static Expected<Communicator> emulated(std::int32_t ep_size, int device);
   // One rank per device, all in this process. Errors: unsupported without NCCL or peer access.
   static Expected<Communicator> one_process(std::span<const int> devices);
-  // One rank in this process. Rank, size and local rank from the environment (OpenMPI, PMI, Slurm,
-  // torchrun); bootstrap by NCCL_COMM_ID=host:port, else through `id_file`, a path that all
-  // processes share. Errors: variables that are missing or disagree.
-  static Expected<Communicator> from_environment(const std::string& id_file);
+  // One rank in this process, which has its rank, size and local rank from a launcher (SPEC
+  // CUD-1.1). Bootstrap by NCCL_COMM_ID=host:port, else through `id_path`, a path that all
+  // processes share (SPEC CUD-1.2). Errors: variables that are missing, processes that do not come
+  // within timeout_ms.
+  static Expected<Communicator> from_environment(const std::string& id_path,
+                                                 int timeout_ms = 60'000);
 
   std::int32_t ep_size() const;
   std::span<const LocalRank> local_ranks() const;
@@ -51,8 +55,15 @@ class Communicator {
   // must be reachable by loads and stores from every device (an LSA team of the whole group).
   Expected<SymmetricMemory> allocate(std::uint64_t bytes_per_rank) const;
 
- private:
+  // Collective: every process gives the words of its local ranks, [local rank, words], and gets
+  // those of all, [ep, words]. What lies before it at one rank lies before what follows at all
+  // others: a barrier of hosts. Errors: peers that do not answer; the communicator is of no use
+  // then.
+  Expected<std::vector<std::uint64_t>> gather(std::span<const std::uint64_t> of_local_ranks) const;
+
   struct Impl;
+
+ private:
   explicit Communicator(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
   std::shared_ptr<Impl> impl_;
 };

@@ -1,10 +1,13 @@
-// Launching the one-sided kernels: finds the kernel of a request in the instantiation matrix,
-// checks what the hardware demands, enqueues it on a stream. Decides grids, blocks and what is
-// refused before a launch; the protocol is cuda/kernels/one_sided. No CUDA type appears here, so
-// host code compiled without nvcc can include it.
+// Launching the one-sided kernels: finds the kernels of a request in the instantiation matrix,
+// checks what the hardware demands, enqueues one rank's kernel or those of several ranks of one
+// device as one launch. Decides grids, blocks and what is refused before a launch; the protocol is
+// cuda/kernels/one_sided. No CUDA type appears here, so host code compiled without nvcc can include
+// it.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <span>
 
 #include "cuda/kernels/one_sided/params.hpp"
 #include "model/core/expected.hpp"
@@ -16,36 +19,89 @@ struct Stream {
   void* handle = nullptr;
 };
 
-struct LaunchConfig {
+// Sanitize and stage belong to Fence; Sentinel's dispatch and combine do their work.
+enum class Step : std::uint8_t {
+  kDispatch,
+  kSanitize,
+  kStage,
+  kCombine,
+  kSentinelDispatch,
+  kSentinelCombine
+};
+inline constexpr int kSteps = 6;
+const char* step_name(Step step);
+
+// What a group needs kernels for.
+struct KernelRequest {
+  int top_k = 1;
+  one_sided::Sum sum = one_sided::Sum::kF32Ftz;
+  one_sided::RowFormat rows = one_sided::RowFormat::kBf16;    // as experts give them back
+  one_sided::RowFormat pulled = one_sided::RowFormat::kBf16;  // as combine reads them
+  one_sided::RowFormat out = one_sided::RowFormat::kBf16;
+  bool sentinel = false;  // some rounds go by Sentinel
+};
+
+// One rank's part of a launch.
+struct LaunchedRank {
   RankId rank{0};
+  std::uint64_t delay_ns = 0;  // its blocks wait so long before they begin (SPEC CUD-4.2)
+};
+
+struct LaunchConfig {
   std::uint32_t threads = 256;                // of a group
   std::uint64_t timeout_ns = 10'000'000'000;  // budget of one wait (SPEC KER-3.1)
   Stream stream;
 };
 
-// The kernels of one group: looked up once, loaded on every device before its first launch (a
-// lazily loaded module would wait for the kernel that waits for it).
+// Ranks that one launch may hold: their parameters must fit a kernel's (SPEC CUD-1.3).
+inline constexpr int kRanksPerLaunch = 64;
+
+// The kernels of one group: looked up once, loaded on every device before its first launch. A
+// lazily loaded module would wait for the kernel that waits for it (SPEC CUD-2.2).
 class OneSidedKernels {
  public:
   // Errors: unsupported, for what this build does not instantiate.
-  static Expected<OneSidedKernels> find(int top_k, one_sided::Sum sum, one_sided::RowFormat rows,
-                                        one_sided::RowFormat pulled, one_sided::RowFormat out);
-  // On the current device. After this no launch loads code.
+  static Expected<OneSidedKernels> find(const KernelRequest& request);
+  // On the current device. After this no launch loads code. Errors: more threads than a kernel can
+  // have.
   Status load(std::uint32_t threads) const;
 
-  // Each enqueues one rank's kernel on its stream, on the current device. dispatch and combine have
-  // one block per token and wait for all living ranks: ranks that share a device need all of their
-  // blocks resident at once.
-  Status dispatch(const one_sided::DispatchParams&, const LaunchConfig&) const;
-  Status sanitize(const one_sided::SanitizeParams&, const LaunchConfig&) const;
-  Status stage(const one_sided::StageParams&, const LaunchConfig&) const;
-  Status combine(const one_sided::CombineParams&, const LaunchConfig&) const;
+  // Each enqueues one kernel on the stream, on the current device: the blocks of ranks[i] run with
+  // params[i]. dispatch and combine have one block per token and wait for all living ranks.
+  // Errors, of several ranks: more than kRanksPerLaunch, or blocks that cannot all be resident.
+  Status dispatch(std::span<const LaunchedRank>, std::span<const one_sided::DispatchParams>,
+                  const LaunchConfig&) const;
+  Status sanitize(std::span<const LaunchedRank>, std::span<const one_sided::SanitizeParams>,
+                  const LaunchConfig&) const;
+  Status stage(std::span<const LaunchedRank>, std::span<const one_sided::StageParams>,
+               const LaunchConfig&) const;
+  Status combine(std::span<const LaunchedRank>, std::span<const one_sided::CombineParams>,
+                 const LaunchConfig&) const;
+
+  // By Sentinel: as many blocks as keep every source's first slot and every token apart. `waiters`
+  // of params may be any number that is resident.
+  Status dispatch(std::span<const LaunchedRank>, std::span<const one_sided::SentinelDispatchParams>,
+                  const LaunchConfig&) const;
+  Status combine(std::span<const LaunchedRank>, std::span<const one_sided::SentinelCombineParams>,
+                 const LaunchConfig&) const;
+
+  // Blocks of one step's kernel that the current device holds at once, of a launch of several
+  // ranks.
+  Expected<std::uint32_t> resident_blocks(Step step, std::uint32_t threads) const;
 
  private:
-  const void* dispatch_ = nullptr;  // pointers to __global__ functions
-  const void* sanitize_ = nullptr;
-  const void* stage_ = nullptr;
-  const void* combine_ = nullptr;
+  // Pointers to __global__ functions: the kernel of one rank, and the one of several.
+  struct Kernel {
+    const void* single = nullptr;
+    const void* several = nullptr;
+  };
+  Kernel& of(Step step) { return kernels_[static_cast<std::size_t>(step)]; }
+  const Kernel& of(Step step) const { return kernels_[static_cast<std::size_t>(step)]; }
+  template <class Params, class Blocks>
+  Status launch(Step step, std::span<const LaunchedRank> ranks, std::span<const Params> params,
+                const LaunchConfig& config, const Blocks& blocks) const;
+
+  std::array<Kernel, kSteps> kernels_;
 };
 
 }  // namespace assay::cuda

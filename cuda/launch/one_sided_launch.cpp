@@ -1,0 +1,184 @@
+// Grids, blocks and the parameters that a launch copies. A launch of several ranks has its blocks
+// side by side: rank i's begin where rank i - 1's end.
+#include "cuda/launch/one_sided_launch.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "cuda/launch/device.hpp"
+#include "cuda/launch/kernel_table.hpp"
+#include "cuda/ops/rank_launch.hpp"
+
+namespace assay::cuda {
+
+using namespace assay::one_sided;
+
+const char* step_name(Step step) {
+  switch (step) {
+    case Step::kDispatch:
+      return "dispatch";
+    case Step::kSanitize:
+      return "sanitize";
+    case Step::kStage:
+      return "stage";
+    case Step::kCombine:
+      return "combine";
+    case Step::kSentinelDispatch:
+      return "Sentinel dispatch";
+    case Step::kSentinelCombine:
+      return "Sentinel combine";
+  }
+  return "?";
+}
+
+Expected<OneSidedKernels> OneSidedKernels::find(const KernelRequest& request) {
+  OneSidedKernels kernels;
+  for (int i = 0; i < kSteps; ++i) {
+    const auto step = static_cast<Step>(i);
+    kernels.of(step) = {find_single_rank_kernel(step, request),
+                        find_several_ranks_kernel(step, request)};
+    if (kernels.of(step).single != nullptr && kernels.of(step).several != nullptr) continue;
+    if (step == Step::kStage) continue;  // e4m3 rows need none
+    if (step >= Step::kSentinelDispatch && !request.sentinel) continue;
+    return unsupported(
+        fmt::format("this build has no {} kernel for top_k {}{}", step_name(step), request.top_k,
+                    step == Step::kCombine ? " with this arithmetic and format" : ""));
+  }
+  return kernels;
+}
+
+Status OneSidedKernels::load(std::uint32_t threads) const {
+  for (const Kernel& kernel : kernels_) {
+    for (const void* function : {kernel.single, kernel.several}) {
+      if (function == nullptr) continue;
+      cudaFuncAttributes attributes{};  // asking for them loads the code (SPEC CUD-2.2)
+      ASSAY_CUDA(cudaFuncGetAttributes(&attributes, function), "loading a one-sided kernel");
+      if (static_cast<std::uint32_t>(attributes.maxThreadsPerBlock) < threads)
+        return unsupported(
+            fmt::format("a one-sided kernel runs with at most {} threads per block, {} were asked "
+                        "for",
+                        attributes.maxThreadsPerBlock, threads));
+    }
+  }
+  return Done{};
+}
+
+Expected<std::uint32_t> OneSidedKernels::resident_blocks(Step step, std::uint32_t threads) const {
+  int device = 0, processors = 0, per_processor = 0;
+  ASSAY_CUDA(cudaGetDevice(&device), "asking for the current device");
+  ASSAY_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
+             "counting multiprocessors");
+  ASSAY_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_processor, of(step).several,
+                                                           static_cast<int>(threads), 0),
+             "asking how many blocks a multiprocessor holds");
+  return static_cast<std::uint32_t>(per_processor * processors);
+}
+
+namespace {
+
+template <int kRanksMax, class Params>
+Status enqueue(const void* kernel, std::span<const LaunchedRank> ranks,
+               std::span<const Params> params, std::span<const std::uint32_t> first_block,
+               const LaunchConfig& config) {
+  // Too large for a stack when there are many ranks; copied by the launch.
+  const auto launch = std::make_unique<LaunchParams<Params, kRanksMax>>();
+  launch->ranks.timeout_ns = config.timeout_ns;
+  launch->ranks.num_ranks = static_cast<std::uint32_t>(ranks.size());
+  std::copy(first_block.begin(), first_block.end(), launch->ranks.first_block);
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    launch->ranks.rank[i] = ranks[i].rank;
+    launch->ranks.delay_ns[i] = ranks[i].delay_ns;
+    launch->params[i] = params[i];
+  }
+  void* arguments[] = {launch.get()};
+  ASSAY_CUDA(cudaLaunchKernel(kernel, dim3(first_block.back()), dim3(config.threads), arguments, 0,
+                              static_cast<cudaStream_t>(config.stream.handle)),
+             "kernel launch");
+  return Done{};
+}
+
+}  // namespace
+
+template <class Params, class Blocks>
+Status OneSidedKernels::launch(Step step, std::span<const LaunchedRank> ranks,
+                               std::span<const Params> params, const LaunchConfig& config,
+                               const Blocks& blocks) const {
+  CONTRACT(ranks.size() == params.size() && !ranks.empty(), ranks.size(), params.size());
+  if (ranks.size() > kRanksPerLaunch)
+    return unsupported(fmt::format("{} ranks on one device; a launch holds at most {}",
+                                   ranks.size(), kRanksPerLaunch));
+  std::vector<std::uint32_t> first_block{0};
+  for (const Params& one : params) first_block.push_back(first_block.back() + blocks(one));
+  if (ranks.size() == 1) return enqueue<1>(of(step).single, ranks, params, first_block, config);
+  const bool waits = step != Step::kSanitize && step != Step::kStage;
+  if (waits) {
+    ASSAY_TRY(const std::uint32_t resident, resident_blocks(step, config.threads));
+    if (first_block.back() > resident)
+      return unsupported(
+          fmt::format("{} of {} ranks on one device has {} blocks that wait for each other; the "
+                      "device holds {} at once",
+                      step_name(step), ranks.size(), first_block.back(), resident));
+  }
+  return enqueue<kRanksPerLaunch>(of(step).several, ranks, params, first_block, config);
+}
+
+namespace {
+
+std::uint32_t block_per_token(std::uint32_t num_tokens) { return std::max(num_tokens, 1u); }
+
+}  // namespace
+
+Status OneSidedKernels::dispatch(std::span<const LaunchedRank> ranks,
+                                 std::span<const DispatchParams> params,
+                                 const LaunchConfig& config) const {
+  return launch(Step::kDispatch, ranks, params, config,
+                [](const DispatchParams& p) { return block_per_token(p.num_tokens); });
+}
+Status OneSidedKernels::combine(std::span<const LaunchedRank> ranks,
+                                std::span<const CombineParams> params,
+                                const LaunchConfig& config) const {
+  return launch(Step::kCombine, ranks, params, config,
+                [](const CombineParams& p) { return block_per_token(p.num_tokens); });
+}
+namespace {
+
+std::uint32_t block_per_source_and_token(const one_sided::GroupParams& group,
+                                         std::uint32_t num_tokens) {
+  return std::max(num_tokens, group.ep_size);
+}
+
+}  // namespace
+
+Status OneSidedKernels::dispatch(std::span<const LaunchedRank> ranks,
+                                 std::span<const SentinelDispatchParams> params,
+                                 const LaunchConfig& config) const {
+  return launch(Step::kSentinelDispatch, ranks, params, config,
+                [](const SentinelDispatchParams& p) {
+                  return block_per_source_and_token(p.dispatch.group, p.dispatch.num_tokens);
+                });
+}
+Status OneSidedKernels::combine(std::span<const LaunchedRank> ranks,
+                                std::span<const SentinelCombineParams> params,
+                                const LaunchConfig& config) const {
+  return launch(Step::kSentinelCombine, ranks, params, config, [](const SentinelCombineParams& p) {
+    return block_per_source_and_token(p.combine.group, p.combine.num_tokens);
+  });
+}
+
+// Rows are shared out over the blocks; these grids fill a part of any device and need no more.
+Status OneSidedKernels::sanitize(std::span<const LaunchedRank> ranks,
+                                 std::span<const SanitizeParams> params,
+                                 const LaunchConfig& config) const {
+  return launch(Step::kSanitize, ranks, params, config,
+                [](const SanitizeParams&) { return std::uint32_t{32}; });
+}
+Status OneSidedKernels::stage(std::span<const LaunchedRank> ranks,
+                              std::span<const StageParams> params,
+                              const LaunchConfig& config) const {
+  return launch(Step::kStage, ranks, params, config,
+                [](const StageParams&) { return std::uint32_t{64}; });
+}
+
+}  // namespace assay::cuda

@@ -1,0 +1,165 @@
+// The run: ceilings and parts first, then every row with its own ceilings.
+#include "verify/bench/bench.hpp"
+
+#include <fmt/format.h>
+#include <nccl.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cuda/launch/communicator.hpp"
+#include "verify/bench/rounds.hpp"
+#include "verify/bench/wire.hpp"
+
+namespace assay::verify::bench {
+
+namespace {
+
+double value_of(const std::vector<Figure>& figures, std::string_view name) {
+  for (const Figure& figure : figures)
+    if (figure.name == name) return figure.value;
+  return 0;
+}
+
+// Two kernels; each phase one flag's way, half a round trip, which holds a store, a fence and a
+// poll; a combine's pull of one peer's row.
+double floor_of(const std::vector<Figure>& parts) {
+  return 2 * value_of(parts, "empty kernel in a graph") + value_of(parts, "flag round trip") +
+         value_of(parts, "peer load");
+}
+
+std::string version(int number, int thousands, int tens) {
+  return fmt::format("{}.{}", number / thousands, number % thousands / tens);
+}
+
+Status describe_machine(int device, BenchResult& result) {
+  cudaDeviceProp properties{};
+  ASSAY_CUDA(cudaGetDeviceProperties(&properties, device), "asking for a device's name");
+  int driver = 0, runtime = 0, nccl = 0;
+  ASSAY_CUDA(cudaDriverGetVersion(&driver), "asking for the driver's version");
+  ASSAY_CUDA(cudaRuntimeGetVersion(&runtime), "asking for CUDA's version");
+  ncclGetVersion(&nccl);
+  result.device_name = properties.name;
+  result.driver = "CUDA " + version(driver, 1000, 10);
+  result.cuda = version(runtime, 1000, 10);
+  result.nccl = version(nccl, 10000, 100);
+  return Done{};
+}
+
+// Known figures are of one kind of machine.
+void forget_known(std::vector<Figure>& figures) {
+  for (Figure& figure : figures) figure.known.reset();
+}
+
+struct Bench {
+  const BenchOptions& options;
+  cuda::Communicator communicator;
+  Wire wire;
+  Stopwatch watch;
+  std::optional<cuda::SymmetricMemory> memory;
+
+  Expected<BenchRow> run(RowRequest request);
+  Status measure_fence(BenchRow& row);
+  void measure_sentinel(BenchRow& row);
+  Status measure_machine(BenchRow& row, std::int64_t dispatch_row);
+};
+
+Expected<BenchRow> Bench::run(RowRequest request) {
+  BenchRow row;
+  row.request = std::move(request);
+  const Status fence = measure_fence(row);
+  if (!fence && fence.error().kind != ErrorKind::kUnsupported) return fence.error();
+  if (!fence) row.fence_reason = fence.error().sentence;
+  if (options.sentinel) measure_sentinel(row);
+  return row;
+}
+
+Status Bench::measure_fence(BenchRow& row) {
+  ASSAY_TRY(const auto rounds, Rounds::make(communicator, memory, row.request, false, options));
+  ASSAY_TRY(row.fence, rounds->time(watch));
+  ASSAY_TRY(row.checked_tokens, rounds->check(watch));
+  const std::int64_t dispatch_row = rounds->dispatch_row_bytes();
+  ASSAY_TRY(row.dispatch_traffic, dispatch_traffic(row.request.model, communicator.ep_size(),
+                                                   row.request.topk_ids, dispatch_row));
+  row.combine_traffic = returned(row.dispatch_traffic, dispatch_row, rounds->combine_row_bytes());
+  return measure_machine(row, dispatch_row);
+}
+
+void Bench::measure_sentinel(BenchRow& row) {
+  if (row.request.batch > options.sentinel_max_tokens) {
+    row.sentinel_reason = "the batch is beyond Sentinel's";
+    return;
+  }
+  const auto measured = [&]() -> Status {
+    ASSAY_TRY(const auto rounds, Rounds::make(communicator, memory, row.request, true, options));
+    ASSAY_TRY(row.sentinel, rounds->time(watch));
+    ASSAY_TRY(const std::int64_t checked, rounds->check(watch));
+    row.checked_tokens += checked;
+    return Done{};
+  }();
+  if (measured) return;
+  row.sentinel.reset();
+  row.sentinel_reason = measured.error().sentence;
+}
+
+Status Bench::measure_machine(BenchRow& row, std::int64_t dispatch_row) {
+  if (options.ceilings) {
+    ASSAY_TRY(const Wire::Ceiling out, wire.ceiling(row.dispatch_traffic, false));
+    ASSAY_TRY(const Wire::Ceiling back, wire.ceiling(row.combine_traffic, true));
+    row.dispatch_ceiling = out.microseconds;
+    row.dispatch_mover = out.mover;
+    row.combine_ceiling = back.microseconds;
+    row.combine_mover = back.mover;
+  }
+  if (!options.nccl) return Done{};
+  const auto nccl = wire.nccl(row.request.batch, dispatch_row, row.request.model.hidden_size,
+                              row.dispatch_traffic, row.combine_traffic);
+  if (!nccl) {
+    row.nccl_reason = nccl.error().sentence;
+    return Done{};
+  }
+  row.nccl_all_gather_reduce_scatter = nccl->all_gather_reduce_scatter;
+  row.nccl_all_to_all = nccl->all_to_all;
+  return Done{};
+}
+
+}  // namespace
+
+Expected<BenchResult> run_bench(const BenchOptions& options, std::vector<RowRequest> rows) {
+  if (options.devices.size() < 2)
+    return bad_input(fmt::format("{} GPU: a wire needs at least 2", options.devices.size()));
+  const auto tell = [&](const std::string& what) {
+    if (options.progress) options.progress(what);
+  };
+  const auto ep = static_cast<std::int64_t>(options.devices.size());
+  std::int64_t bytes = 1;
+  for (const RowRequest& row : rows)
+    bytes = std::max(
+        bytes, ep * row.batch * (std::int64_t{2} * row.model.hidden_size + 8 * row.model.top_k));
+  tell("communicator and buffers");
+  ASSAY_TRY(const cuda::Communicator communicator,
+            cuda::Communicator::one_process(options.devices));
+  ASSAY_TRY(Wire wire, Wire::make(communicator, bytes));
+  ASSAY_TRY(Stopwatch watch, Stopwatch::make(options.devices));
+  BenchResult result;
+  ASSAY_CHECK(describe_machine(options.devices[0], result));
+  tell("ceilings");
+  ASSAY_TRY(result.ceilings, wire.known_ceilings());
+  tell("parts");
+  ASSAY_TRY(result.parts, wire.parts());
+  if (result.device_name.find("H200") == std::string::npos) {
+    forget_known(result.ceilings);
+    forget_known(result.parts);
+  }
+  result.floor_us = floor_of(result.parts);
+  Bench bench{options, communicator, std::move(wire), std::move(watch), std::nullopt};
+  for (RowRequest& request : rows) {
+    tell(fmt::format("{} {} {} batch {}", request.model.name, request.router,
+                     moe::recipe_name(request.recipe), request.batch));
+    ASSAY_TRY(BenchRow row, bench.run(std::move(request)));
+    result.rows.push_back(std::move(row));
+  }
+  return result;
+}
+
+}  // namespace assay::verify::bench

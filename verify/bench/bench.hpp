@@ -1,0 +1,88 @@
+// Start here: how long dispatch and combine take on real GPUs, and how long they could take. One
+// row per (model, batch, recipe, router): rounds chained in one graph per GPU, against the fastest
+// way to move the same bytes between the same GPUs, the sum of the parts' latencies and NCCL's
+// collectives, all in the same run. Decides what is timed and how it is normalised (SPEC VER-20);
+// how a kernel works is cuda/kernels. Exists only in builds with nvcc.
+//
+//   routing.hpp   models, routers, and the bytes that a routing moves
+//   rounds.hpp    dispatch and combine, chained, timed and checked
+//   wire.hpp      ceilings, latencies of the parts, NCCL
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/core/expected.hpp"
+#include "verify/bench/routing.hpp"
+
+namespace assay::verify::bench {
+
+// A figure and what it must be near to (SPEC VER-20.4).
+struct Figure {
+  std::string name;
+  double value = 0;
+  std::string unit;
+  std::optional<double> known;  // on this kind of machine; nothing: not known for it
+  bool decides = true;          // whether a ceiling of some row is taken this way
+  bool is_near_known() const;   // within 3 %; true where nothing is known
+};
+
+struct BenchOptions {
+  std::vector<int> devices;   // one rank each
+  std::int32_t rounds = 100;  // chained in one graph
+  std::int32_t repeats = 3;   // of a graph; the fastest counts, all are told
+  std::uint32_t threads = 256;
+  bool sentinel = true;  // rows of Sentinel, to the batches it serves
+  std::int32_t sentinel_max_tokens = 512;
+  bool nccl = true;
+  bool ceilings = true;  // of each row's own pattern
+  std::function<void(const std::string&)> progress;
+};
+
+struct RowRequest {
+  Model model;
+  std::int32_t batch = 1;  // tokens per rank
+  moe::Recipe recipe = moe::Recipe::kBf16;
+  std::string router;                               // "perfect_router", "trace"
+  std::vector<std::vector<std::int32_t>> topk_ids;  // [rank] -> [batch, top_k]
+};
+
+// All times in microseconds per round, the slowest rank's.
+struct ProtocolTimes {
+  double round = 0;     // dispatch + combine
+  double dispatch = 0;  // alone (SPEC VER-20.2)
+  double combine = 0;
+  double empty = 0;                // a round without tokens
+  std::vector<double> all_rounds;  // of every repeat
+};
+
+struct BenchRow {
+  RowRequest request;
+  Traffic dispatch_traffic, combine_traffic;
+  std::optional<ProtocolTimes> fence, sentinel;
+  std::string fence_reason, sentinel_reason;  // why there is none
+  double dispatch_ceiling = 0,
+         combine_ceiling = 0;                 // microseconds for the same bytes; 0: not taken
+  std::string dispatch_mover, combine_mover;  // the fastest
+  double nccl_all_gather_reduce_scatter = 0, nccl_all_to_all = 0;  // microseconds; 0: not taken
+  std::string nccl_reason;
+  std::int64_t checked_tokens = 0;  // of the last round, bit for bit
+};
+
+struct BenchResult {
+  std::string device_name, driver, cuda, nccl;
+  std::vector<Figure> ceilings;  // known patterns
+  std::vector<Figure> parts;     // latencies
+  std::vector<BenchRow> rows;
+  // The least that a round of one token can take, from the parts (SPEC VER-20.5).
+  double floor_us = 0;
+  bool ceilings_hold() const;
+};
+
+// Errors: fewer devices than asked for, no peer access, a row that no kernel serves, a wrong bit.
+Expected<BenchResult> run_bench(const BenchOptions& options, std::vector<RowRequest> rows);
+
+}  // namespace assay::verify::bench
