@@ -26,6 +26,7 @@ struct ReplayArguments {
   const OptionalText& recipe;
   const OptionalText& profile;
   const OptionalText& subject;
+  const OptionalText& options;
   const OptionalText& placement;
   const OptionalText& steps;
   const OptionalText& layers;
@@ -66,6 +67,7 @@ Expected<traces::RoundsSetup> parse_setup(const ReplayArguments& from) {
     ASSAY_TRY(setup.max_tokens_per_rank,
               parse_integer<std::int32_t>("--max-tokens", *from.max_tokens, 1, 1 << 20));
   }
+  setup.subject_options = from.options.value_or("");
   ASSAY_TRY(setup.steps, parse_selection("--steps", from.steps));
   ASSAY_TRY(setup.layers, parse_selection("--layers", from.layers));
   ASSAY_TRY(setup.seed, integer_or<std::uint64_t>("--seed", from.seed, 0, ~std::uint64_t{0}, 1));
@@ -84,6 +86,7 @@ verify::Repro repro_of(const ReplayArguments& from, const traces::ReplayResult& 
   add("--recipe", from.recipe);
   add("--profile", from.profile);
   add("--subject", from.subject);
+  add("--options", from.options);
   add("--placement", from.placement);
   add("--hidden", from.hidden);
   add("--max-tokens", from.max_tokens);
@@ -273,6 +276,7 @@ Action declare_replay(Arguments& arguments) {
       arguments.option("--recipe", "NAME", "bf16 (default), fp8_block128, mxfp8 or nvfp4"),
       arguments.option("--profile", "NAME", "arithmetic of combine; see assay profiles"),
       arguments.option("--subject", "WHAT", "sim (default), cuda or plugin:FILE"),
+      arguments.option("--options", "LINE", "key=value options that the subject takes"),
       arguments.option("--placement", "NAME", "contiguous (default), round_robin or request"),
       arguments.option("--steps", "A:B", "only steps A to B-1"),
       arguments.option("--layers", "A:B", "only layers A to B-1"),

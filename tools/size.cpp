@@ -11,6 +11,7 @@
 #include "tools/cli/document.hpp"
 #include "tools/cli/output.hpp"
 #include "tools/cli/tools.hpp"
+#include "verify/subject/one_sided_plan.hpp"
 
 namespace assay::tools {
 namespace {
@@ -75,6 +76,9 @@ Status describe_workspace(Document& document, const MoeCase& c, const moe::Buffe
   capacity.max_tokens_per_rank = c.max_tokens;
   capacity.payload_bytes_total = sizes.dispatch_per_target;
   capacity.row_bytes = sizes.combine_per_row;
+  verify::ProtocolOption protocol;  // Sentinel for as many tokens as it takes by default
+  protocol.choice = verify::ProtocolOption::Choice::kAuto;
+  capacity.sentinel_max_tokens = protocol.sentinel_max_tokens_of(c.max_tokens);
   ASSAY_TRY(const one_sided::Workspace workspace, one_sided::Workspace::make(capacity));
   const Layout& layout = workspace.layout();
   Table map{{"region", "offset", "bytes", "element", "axes", "meaning"}, {}};
@@ -92,6 +96,12 @@ Status describe_workspace(Document& document, const MoeCase& c, const moe::Buffe
   pad_to(layout.total_bytes());
   const auto total = static_cast<std::int64_t>(workspace.window_bytes());
   document.field("workspace", total, bytes_remark(total) + " per rank, of our own kernels");
+  std::int64_t armed = 0;
+  for (const one_sided::WindowRange& range : workspace.armed_ranges())
+    armed += static_cast<std::int64_t>(range.bytes);
+  document.field("workspace_armed", armed,
+                 fmt::format("{} of it: slots and inbox of Sentinel, for rounds of up to {} tokens",
+                             bytes_remark(armed), capacity.sentinel_max_tokens));
   document.table("workspace_map", std::move(map));
   return Done{};
 }

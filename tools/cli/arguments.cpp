@@ -52,11 +52,17 @@ const bool& Arguments::flag(const std::string& name, const std::string& what) {
   return given;
 }
 
-const OptionalText& Arguments::positional(const std::string& value_name, const std::string& what) {
+const OptionalText& Arguments::optional_positional(const std::string& value_name,
+                                                   const std::string& what) {
   OptionalText& text = texts_.emplace_back();
   app_.add_option_function<std::string>(
           value_name, [&text](const std::string& value) { text = value; }, what)
       ->type_name("");
+  return text;
+}
+
+const OptionalText& Arguments::positional(const std::string& value_name, const std::string& what) {
+  const OptionalText& text = optional_positional(value_name, what);
   positionals_.push_back({value_name, what, &text});
   return text;
 }

@@ -35,6 +35,8 @@ class Arguments {
   const bool& flag(const std::string& name, const std::string& what);
   // An argument without a name that must be given.
   const OptionalText& positional(const std::string& value_name, const std::string& what);
+  // One that may be left out.
+  const OptionalText& optional_positional(const std::string& value_name, const std::string& what);
   // --json prints JSON instead of text (its value is "-"); --json=FILE writes it to a file as well.
   const OptionalText& json();
   // The command line in the form that the parser is given. A bare --json never takes the word

@@ -121,8 +121,8 @@ class Files(Golden):
         source = self.dir / "in.safetensors"
         for out in (source, link, self.dir / "." / "in.safetensors"):
             self.refuse("golden", "mufu", "--in", source, "--out", out, says="cannot write")
-        self.refuse("golden", "mufu", "--in", source, "--out", self.dir / "new", f"--json={self.dir}/new",
-                    says="twice")
+        self.refuse("golden", "mufu", "--in", source, "--out", self.dir / "new",
+                    f"--json={self.dir}/new", says="twice")
         for other in (source, golden):
             self.refuse("check", "mufu", "--in", source, "--got", golden, f"--json={other}",
                         says="cannot write")

@@ -241,7 +241,6 @@ std::vector<std::pair<std::string, std::string>> group_provenance(const Subject&
       {"subject", fmt::format("{} ({})", subject.spec(), subject.name())},
       {"profile", fmt::format("{} ({}), grade {}, evidence {}", profile.name, profile.variant,
                               grade_name(profile.grade), evidence_name(profile.evidence))},
-      {"slot rule", std::string(moe::slot_rule_name(setup.slot_rule))},
       {"schedule seed", std::to_string(setup.seed)}};
   if (!setup.options.empty()) list.emplace_back("options", setup.options);
   return list;

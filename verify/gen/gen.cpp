@@ -103,6 +103,19 @@ std::uint64_t with_sentinels(std::uint64_t word) {
   }
 }
 
+// Of every three rows one is all ones, and one holds the complements of 0, 1, 2 ... so that XOR
+// with any small number makes some word all ones (SPEC VER-6.5).
+void fill_with_ones(std::int64_t bytes_per_token, std::vector<std::byte>& rows) {
+  const auto bytes = static_cast<std::size_t>(bytes_per_token);
+  for (std::size_t token = 0; (token + 1) * bytes <= rows.size(); ++token) {
+    if (token % 3 == 2) continue;
+    for (std::size_t at = 0; at < bytes; at += 4) {
+      const std::uint32_t word = ~(token % 3 == 0 ? 0u : static_cast<std::uint32_t>(at / 4));
+      std::memcpy(rows.data() + token * bytes + at, &word, std::min<std::size_t>(4, bytes - at));
+    }
+  }
+}
+
 }  // namespace
 
 Expected<Scenario> make_scenario(const MoeCase& moe_case, const Axes& axes, moe::Recipe recipe,
@@ -165,6 +178,7 @@ void fill_round(const Scenario& scenario, std::int32_t index, Round& round) {
       } else {
         keyed_rows(key, static_cast<std::int32_t>(p), rank, tokens, entry.payload.bytes_per_token,
                    entry.rows[src]);
+        if (scenario.axes.all_ones) fill_with_ones(entry.payload.bytes_per_token, entry.rows[src]);
       }
     }
   }

@@ -48,6 +48,7 @@ struct Axes {
   std::int32_t invalid_percent = 0;  // of picks: -1, E, INT_MIN, INT_MAX and neighbours
   bool zero_token_ranks = false;     // some ranks have no token in some rounds
   bool changing_max = false;         // max_tokens_per_rank goes up and down from round to round
+  bool all_ones = false;             // rows of ones, and rows made to spoil any key that hides ones
   bool nan_and_inf = false;
   bool low_precision = false;
   moe::Dtype dtype = moe::Dtype::kBf16;
