@@ -71,7 +71,10 @@ void declare_all(CLI::App& root, std::deque<Declared>& declared) {
     if (space != std::string_view::npos) {
       CLI::App*& family = families[std::string(verb.name.substr(0, space))];
       if (family == nullptr)
-        family = add_command(root, verb.name.substr(0, space), "captured routing");
+        family =
+            add_command(root, verb.name.substr(0, space),
+                        verb.name.substr(0, space) == "trace" ? "captured routing"
+                                                              : "times on this machine's GPUs");
       parent = family;
     }
     const std::size_t own = space == std::string_view::npos ? 0 : space + 1;

@@ -189,7 +189,6 @@ std::string repro(const BenchArguments& from, std::int32_t ep) {
 }
 
 Expected<ExitCode> run_bench_moe(const BenchArguments& from) {
-#ifdef ASSAY_WITH_CUDA
   ASSAY_TRY(const Output output, Output::open(from.json, {from.trace}));
   BenchOptions options;
   ASSAY_TRY(const std::int32_t ep, integer_or<std::int32_t>("--ep", from.ep, 2, 16, 4));
@@ -225,10 +224,6 @@ Expected<ExitCode> run_bench_moe(const BenchArguments& from) {
   document.field("repro", repro(from, ep));
   ASSAY_CHECK(output.write(document));
   return result.ceilings_hold() ? ExitCode::kConforms : ExitCode::kMismatch;
-#else
-  static_cast<void>(from);
-  return unsupported("assay bench needs a build with nvcc and NCCL; this one lacks them");
-#endif
 }
 
 }  // namespace

@@ -55,6 +55,19 @@ Status within_budget(const std::function<Status()>& call, const std::string& wha
   return answer.get();
 }
 
+// The same for giving back: a peer that died must not keep this process from ending. What has not
+// ended by then is left to the end of the process.
+void give_back_within_budget(const std::function<void()>& call) {
+  constexpr std::chrono::seconds kGiveBack{10};
+  auto done = std::make_shared<std::promise<void>>();
+  std::future<void> answer = done->get_future();
+  std::thread([call, done] {
+    call();
+    done->set_value();
+  }).detach();
+  answer.wait_for(kGiveBack);
+}
+
 }  // namespace
 
 int device_count() {
@@ -71,12 +84,15 @@ struct Communicator::Impl {
   DeviceMemory words;
   bool lost = false;  // a peer did not answer
   ~Impl() {
-    for (ncclComm_t comm : comms) {
-      if (lost)
-        ncclCommAbort(comm);
-      else
-        ncclCommDestroy(comm);
-    }
+    if (comms.empty()) return;
+    give_back_within_budget([comms = comms, lost = lost] {
+      for (ncclComm_t comm : comms) {
+        if (lost)
+          ncclCommAbort(comm);
+        else
+          ncclCommDestroy(comm);
+      }
+    });
   }
 };
 
@@ -88,12 +104,16 @@ struct SymmetricMemory::Impl {
   std::vector<ncclWindow_t> registered;
   std::vector<void*> memory;
   ~Impl() {
-    for (std::size_t i = 0; i < registered.size(); ++i) {
-      DeviceScope scope(communicator->local[i].device);
-      if (registered[i] != nullptr && !communicator->lost)
-        ncclCommWindowDeregister(communicator->comms[i], registered[i]);
-      if (memory[i] != nullptr) ncclMemFree(memory[i]);
-    }
+    if (registered.empty()) return;
+    give_back_within_budget(
+        [communicator = communicator, registered = registered, memory = memory] {
+          for (std::size_t i = 0; i < registered.size(); ++i) {
+            DeviceScope scope(communicator->local[i].device);
+            if (registered[i] != nullptr && !communicator->lost)
+              ncclCommWindowDeregister(communicator->comms[i], registered[i]);
+            if (memory[i] != nullptr) ncclMemFree(memory[i]);
+          }
+        });
   }
 };
 

@@ -55,6 +55,7 @@ Status run(const std::string& path) {
                     "different capacities were not refused"));
   std::printf("rank %d of %d: %s; %s\n", rank, last + 1, told.error().sentence.c_str(),
               refused.error().sentence.c_str());
+  std::fflush(stdout);  // what a rank has to say does not wait for its peers' end
   return Done{};
 }
 

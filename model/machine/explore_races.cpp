@@ -71,7 +71,9 @@ void ReducedSearch::begin_step(std::size_t index) {
 void ReducedSearch::finish_step() {
   if (!finished_) {
     finished_ = true;
-    ThreadState& state = threads_[node().thread];
+    const ThreadId performer = node().thread;
+    CONTRACT(performer < threads_.size(), "a step of a thread without a state", performer);
+    ThreadState& state = threads_[performer];
     ++state.tick;
     if (is_fresh()) {
       VectorClock before = state.clock;

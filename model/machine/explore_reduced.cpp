@@ -40,7 +40,8 @@ std::unique_ptr<Scheduler> ReducedSearch::scheduler() {
   operation_ = MemoryEvent{};
   taken_.clear();
   thread_of_slot_.clear();
-  threads_.clear();
+  // Of everybody who has a number: what is repeated from the last execution asks nobody for one.
+  threads_.assign(ids_.size(), ThreadState{});
   streams_.clear();
   ctas_.clear();
   base_.clear();

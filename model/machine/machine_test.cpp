@@ -190,11 +190,11 @@ TEST_CASE("threads at different barriers, or ended without one, are a divergence
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     Machine different(small_config(seed, 1, 4));
     enqueue(different, 0, "split", 1, [](SimOps& ops) {
-      ops.barrier(ops.thread() == 2 ? Site::kDispatchWaited : Site::kDispatchTokenDone);
+      ops.barrier(ops.thread() == 2 ? Site::kDispatchLastKnown : Site::kDispatchTokenDone);
     });
     const RunResult split = different.run();
     REQUIRE(split.status == RunStatus::kBarrierDivergence);
-    CHECK(split.report.find("DispatchWaited") != std::string::npos);
+    CHECK(split.report.find("DispatchLastKnown") != std::string::npos);
     CHECK(split.report.find("DispatchTokenDone") != std::string::npos);
 
     Machine early(small_config(seed, 1, 4));

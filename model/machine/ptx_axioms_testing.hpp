@@ -3,7 +3,8 @@
 // coherence order and every Fence-SC order, and keeps the executions that the axioms allow. It is
 // written from the text and shares nothing with the simulated memory, which it judges. Executions
 // with a cycle in program order, reads-from and Fence-SC order (load buffering) are left out, as
-// the machine leaves them out (SPEC MAC-6.16).
+// the machine leaves them out (SPEC MAC-6.16). Accesses of two sizes are judged word by word: of a
+// wide one each word returns a write of its own, and what forbids torn values are the axioms.
 #pragma once
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <ostream>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/core/ops.hpp"
@@ -20,13 +22,15 @@
 namespace assay::machine::axioms {
 
 struct Instruction {
-  enum Kind { kLoad, kStore, kAdd, kCas, kFence };
+  // A wait is a load that returns `compare`; executions in which it would not are none.
+  enum Kind { kLoad, kStore, kAdd, kCas, kFence, kWait };
   Kind kind = kLoad;
   Order order = Order::kRelaxed;
   Scope scope = Scope::kSys;
   int location = 0;
   std::uint32_t value = 0;    // stored, added, or swapped in
-  std::uint32_t compare = 0;  // kCas
+  std::uint32_t compare = 0;  // kCas, kWait
+  bool wide = false;          // of kX and kBehindX, with the same operands for both words
 };
 struct Thread {
   std::int32_t rank = 0;
@@ -34,7 +38,10 @@ struct Thread {
   std::vector<Instruction> instructions;
 };
 using Program = std::vector<Thread>;
-inline constexpr int kLocations = 2;  // both are 0 at first
+// Words, 0 at first; the third lies behind the first.
+inline constexpr int kX = 0;
+inline constexpr int kBehindX = 2;
+inline constexpr int kLocations = 3;
 
 // What the reads returned, thread by thread, and what the locations hold in the end.
 using Outcome = std::vector<std::uint32_t>;
@@ -43,8 +50,12 @@ struct Verdict {
   bool has_race = false;  // in some execution; the outcomes then say nothing
 };
 
+inline bool is_atomic(const Instruction& is) {
+  return is.kind == Instruction::kAdd || is.kind == Instruction::kCas;
+}
+
 inline std::ostream& operator<<(std::ostream& out, const Program& program) {
-  static const char* const kinds[] = {"ld", "st", "add", "cas", "fence"};
+  static const char* const kinds[] = {"ld", "st", "add", "cas", "fence", "wait"};
   static const char* const orders[] = {"weak", "relaxed", "acquire", "release", "acq_rel", "sc"};
   static const char* const scopes[] = {"", ".cta", ".cluster", ".gpu", ".sys"};
   for (const Thread& thread : program) {
@@ -54,9 +65,10 @@ inline std::ostream& operator<<(std::ostream& out, const Program& program) {
           << scopes[static_cast<int>(i.scope)];
       if (i.kind != Instruction::kFence)
         out << "["
-            << "xy"[i.location] << "]";
-      if (i.kind == Instruction::kCas) out << "," << i.compare;
-      if (i.kind != Instruction::kFence && i.kind != Instruction::kLoad) out << "," << i.value;
+            << "xyz"[i.location] << (i.wide ? "z" : "") << "]";
+      const bool compares = i.kind == Instruction::kCas || i.kind == Instruction::kWait;
+      if (compares) out << "," << i.compare;
+      if (i.kind == Instruction::kStore || is_atomic(i)) out << "," << i.value;
       out << ";";
     }
   }
@@ -97,7 +109,10 @@ class Checker {
       for (int b = a + 1; b < n_; ++b)
         if (at(a).thread == -1 ? at(b).thread != -1 : at(a).thread == at(b).thread) po_.add(a, b);
     for (int a = 0; a < n_; ++a)
-      if (may_read(a)) readers_.push_back(a);
+      if (may_read(a)) {
+        readers_.push_back(a);
+        for (int h = 0; h < halves(a); ++h) reads_.push_back({a, h});
+      }
   }
 
   Verdict run() {
@@ -109,23 +124,42 @@ class Checker {
   struct Event {
     int thread;
     Instruction is;
-    int reads_from = -1;
-    std::uint32_t seen = 0;     // of a read
-    std::uint32_t written = 0;  // of a write
+    // By half; a narrow one has the first only.
+    std::array<int, 2> reads_from{-1, -1};
+    std::array<std::uint32_t, 2> seen{};     // of a read
+    std::array<std::uint32_t, 2> written{};  // of a write
     bool writes = false;
   };
   Event& at(int e) { return events_[static_cast<std::size_t>(e)]; }
   const Event& at(int e) const { return events_[static_cast<std::size_t>(e)]; }
 
   bool is_fence(int e) const { return at(e).is.kind == Instruction::kFence; }
-  bool is_atomic(int e) const {
-    return at(e).is.kind == Instruction::kAdd || at(e).is.kind == Instruction::kCas;
+  bool is_atomic(int e) const { return axioms::is_atomic(at(e).is); }
+  bool may_read(int e) const {
+    return at(e).is.kind == Instruction::kLoad || at(e).is.kind == Instruction::kWait ||
+           is_atomic(e);
   }
-  bool may_read(int e) const { return at(e).is.kind == Instruction::kLoad || is_atomic(e); }
   bool may_write(int e) const { return at(e).is.kind == Instruction::kStore || is_atomic(e); }
   bool is_strong(int e) const { return is_fence(e) || at(e).is.order != Order::kWeak; }
+  int halves(int e) const { return at(e).is.wide ? 2 : 1; }
+  int word(int e, int half) const { return half == 0 ? at(e).is.location : kBehindX; }
+  bool touches(int e, int location) const {
+    return !is_fence(e) &&
+           (at(e).is.location == location || (at(e).is.wide && location == kBehindX));
+  }
+  bool overlap(int a, int b) const {
+    for (int location = 0; location < kLocations; ++location)
+      if (touches(a, location) && touches(b, location)) return true;
+    return false;
+  }
+  // All bytes are the same.
   bool same_location(int a, int b) const {
-    return !is_fence(a) && !is_fence(b) && at(a).is.location == at(b).is.location;
+    return !is_fence(a) && !is_fence(b) && at(a).is.location == at(b).is.location &&
+           at(a).is.wide == at(b).is.wide;
+  }
+  bool reads_from(int reader, int write) const {
+    const auto& sources = at(reader).reads_from;
+    return std::find(sources.begin(), sources.end(), write) != sources.end();
   }
   bool releases(int e) const {
     const Order order = at(e).is.order;
@@ -166,20 +200,21 @@ class Checker {
   }
 
   void choose_reads(std::size_t next) {
-    if (next == readers_.size()) {
+    if (next == reads_.size()) {
       if (compute_values()) choose_fence_order();
       return;
     }
-    const int read = readers_[next];
+    const auto [read, half] = reads_[next];
     for (int write = 0; write < n_; ++write) {
-      if (write == read || !may_write(write) || !same_location(read, write)) continue;
+      if (write == read || !may_write(write) || !touches(write, word(read, half))) continue;
       if (at(write).thread == at(read).thread && write > read) continue;
-      at(read).reads_from = write;
+      at(read).reads_from[static_cast<std::size_t>(half)] = write;
       choose_reads(next + 1);
     }
   }
 
-  // Follows values along reads-from; false if they go in circles or a failed swap is read.
+  // Follows values along reads-from; false if they go in circles, a failed swap is read, or a wait
+  // has not ended.
   bool compute_values() {
     std::vector<bool> done(static_cast<std::size_t>(n_), false);
     for (int round = 0, left = n_; left > 0; ++round) {
@@ -187,20 +222,32 @@ class Checker {
       for (int e = 0; e < n_; ++e) {
         Event& event = at(e);
         if (done[static_cast<std::size_t>(e)]) continue;
-        if (event.reads_from >= 0) {
-          if (!done[static_cast<std::size_t>(event.reads_from)]) continue;
-          if (!at(event.reads_from).writes) return false;
-          event.seen = at(event.reads_from).written;
+        bool known = true;
+        for (std::size_t h = 0; h < 2 && event.reads_from[h] >= 0; ++h) {
+          const int source = event.reads_from[h];
+          known = known && done[static_cast<std::size_t>(source)];
+          if (!known) break;
+          if (!at(source).writes) return false;
+          const int location = word(e, static_cast<int>(h));
+          event.seen[h] = written_to(source, location);
         }
+        if (!known) continue;
         const Instruction& is = event.is;
+        if (is.kind == Instruction::kWait && event.seen[0] != is.compare) return false;
+        const bool swaps = event.seen[0] == is.compare && (!is.wide || event.seen[1] == is.compare);
         event.writes = is.kind == Instruction::kStore || is.kind == Instruction::kAdd ||
-                       (is.kind == Instruction::kCas && event.seen == is.compare);
-        event.written = is.kind == Instruction::kAdd ? event.seen + is.value : is.value;
+                       (is.kind == Instruction::kCas && swaps);
+        for (std::size_t h = 0; h < 2; ++h)
+          event.written[h] = is.kind == Instruction::kAdd ? event.seen[h] + is.value : is.value;
         done[static_cast<std::size_t>(e)] = true;
         --left;
       }
     }
     return true;
+  }
+
+  std::uint32_t written_to(int write, int location) const {
+    return at(write).written[location == at(write).is.location ? 0 : 1];
   }
 
   void choose_fence_order() {
@@ -225,9 +272,10 @@ class Checker {
   bool compute_causality() {
     Relation no_speculation = po_;
     Relation observation;
-    for (const int r : readers_) {
-      no_speculation.add(at(r).reads_from, r);
-      if (morally_strong(at(r).reads_from, r)) observation.add(at(r).reads_from, r);
+    for (const auto& [r, half] : reads_) {
+      const int source = at(r).reads_from[static_cast<std::size_t>(half)];
+      no_speculation.add(source, r);
+      if (morally_strong(source, r)) observation.add(source, r);
     }
     for (int a = 0; a < n_; ++a)
       for (int b = 0; b < n_; ++b)
@@ -268,9 +316,9 @@ class Checker {
     cause_ = Relation{};
     for (int a = 0; a < n_; ++a)
       for (int b = 0; b < n_; ++b) {
-        if (base.has(a, b) && same_location(a, b)) cause_.add(a, b);
+        if (base.has(a, b) && overlap(a, b)) cause_.add(a, b);
         for (int z = 0; z < n_; ++z)
-          if (observation.has(a, z) && base.has(z, b) && same_location(z, b)) cause_.add(a, b);
+          if (observation.has(a, z) && base.has(z, b) && overlap(z, b)) cause_.add(a, b);
       }
     // 8.10.2
     for (int a = 0; a < n_; ++a)
@@ -280,8 +328,8 @@ class Checker {
             !sc_.has(a, b))
           return false;
     // 8.10.6, part 1
-    for (const int r : readers_)
-      if (cause_.has(r, at(r).reads_from)) return false;
+    for (const auto& [r, half] : reads_)
+      if (cause_.has(r, at(r).reads_from[static_cast<std::size_t>(half)])) return false;
     return true;
   }
   // The ends of two patterns on one location: fences, or operations on that location.
@@ -304,7 +352,7 @@ class Checker {
     if (location == kLocations) return judge(newest);
     std::vector<int> writes;
     for (int e = kLocations; e < n_; ++e)
-      if (!is_fence(e) && at(e).writes && at(e).is.location == location) writes.push_back(e);
+      if (touches(e, location) && at(e).writes) writes.push_back(e);
     const Relation before = coherence_;
     do {
       // 8.9.6: only writes that are morally strong or in causality order are related.
@@ -320,16 +368,16 @@ class Checker {
       }
       coherence_.close();
       newest[static_cast<std::size_t>(location)] = writes.empty() ? location : writes.back();
-      if (allowed) choose_coherence(location + 1, newest);
+      if (allowed && coherence_.is_irreflexive()) choose_coherence(location + 1, newest);
     } while (std::next_permutation(writes.begin(), writes.end()));
     coherence_ = before;
   }
 
   void judge(const std::array<int, kLocations>& newest) {
-    for (const int r : readers_) {
-      const int source = at(r).reads_from;
+    for (const auto& [r, half] : reads_) {
+      const int source = at(r).reads_from[static_cast<std::size_t>(half)];
       for (int w = 0; w < n_; ++w) {
-        if (!at(w).writes || is_fence(w) || !same_location(r, w) || w == r) continue;
+        if (!at(w).writes || !touches(w, word(r, half)) || w == r) continue;
         // 8.10.6, part 2
         if (cause_.has(w, r) && coherence_.has(source, w)) return;
         // 8.10.3
@@ -345,21 +393,28 @@ class Checker {
       return;
     }
     Outcome outcome;
-    for (const int r : readers_) outcome.push_back(at(r).seen);
-    for (const int w : newest) outcome.push_back(at(w).written);
+    for (const auto& [r, half] : reads_)
+      outcome.push_back(at(r).seen[static_cast<std::size_t>(half)]);
+    for (int location = 0; location < kLocations; ++location)
+      outcome.push_back(written_to(newest[static_cast<std::size_t>(location)], location));
     verdict_.outcomes.insert(outcome);
   }
 
   bool communicates(int a, int b) const {
-    if (at(b).reads_from == a && may_read(b)) return true;
+    if (may_read(b) && reads_from(b, a)) return true;
     if (at(a).writes && at(b).writes && coherence_.has(a, b)) return true;
-    return may_read(a) && at(b).writes && coherence_.has(at(a).reads_from, b) && a != b;
+    if (!may_read(a) || !at(b).writes || a == b) return false;
+    for (int h = 0; h < halves(a); ++h)
+      if (touches(b, word(a, h)) &&
+          coherence_.has(at(a).reads_from[static_cast<std::size_t>(h)], b))
+        return true;
+    return false;
   }
   // 8.10.5, for every pairwise morally strong set of operations on the location.
   bool is_sequential(int location) const {
     std::vector<int> operations;
     for (int e = kLocations; e < n_; ++e)
-      if (!is_fence(e) && at(e).is.location == location) operations.push_back(e);
+      if (touches(e, location)) operations.push_back(e);
     for (std::uint32_t set = 1; set < 1u << operations.size(); ++set) {
       std::vector<int> members;
       for (std::size_t i = 0; i < operations.size(); ++i)
@@ -382,7 +437,7 @@ class Checker {
   bool has_race() const {
     for (int a = kLocations; a < n_; ++a)
       for (int b = a + 1; b < n_; ++b)
-        if (at(a).thread != at(b).thread && same_location(a, b) && (at(a).writes || at(b).writes) &&
+        if (at(a).thread != at(b).thread && overlap(a, b) && (at(a).writes || at(b).writes) &&
             !morally_strong(a, b) && !cause_.has(a, b) && !cause_.has(b, a))
           return true;
     return false;
@@ -391,6 +446,7 @@ class Checker {
   const Program& program_;
   std::vector<Event> events_;
   std::vector<int> readers_;
+  std::vector<std::pair<int, int>> reads_;  // with the half
   int n_ = 0;
   Relation po_, sc_, cause_, coherence_;
   Verdict verdict_;

@@ -95,6 +95,24 @@ TEST_CASE("a programmatic launch overlaps and is ordered by wait_for_grid", "[MA
   CHECK(early.has_fault("rank 0 kernel secondary cta 0 thread 0 at CombinePull: weak load"));
 }
 
+TEST_CASE("a programmatic launch does not inherit its predecessor's wait", "[MAC-6.13]") {
+  const auto program = [](bool waits) {
+    return explore(Boundary::kPdl, 1, [=](Machine& machine, Words w, Seen& seen) {
+      enqueue(machine, 0, "writes", 1, [=](SimOps& ops) { ops.store(weak, kSite, w.x, one); });
+      enqueue(machine, 0, "waits", 1, [=](SimOps& ops) {
+        ops.wait_for_grid(kSite);
+        ops.launch_dependents(kSite);
+      });
+      enqueue(machine, 0, "reads", 1, [=, &seen](SimOps& ops) {
+        if (waits) ops.wait_for_grid(kSite);
+        seen[0] = ops.load(u32, weak, kSite, w.x);
+      });
+    });
+  };
+  CHECK(program(true).only({{1, 9}}));
+  CHECK(program(false).has_fault("rank 0 kernel reads cta 0 thread 0"));
+}
+
 TEST_CASE("a kernel that waits behind one that never ends is a deadlock that says so",
           "[MAC-6.13]") {
   const Shown shown = explore(Boundary::kPdl, 1, [](Machine& machine, Words w, Seen&) {
@@ -103,13 +121,13 @@ TEST_CASE("a kernel that waits behind one that never ends is a deadlock that say
       ops.wait_until(u32, relaxed_sys, kSite, w.x, Await{~0ull, 1, 0, RankId(0)});
     });
     enqueue(machine, 0, "secondary", 1, [=](SimOps& ops) {
-      ops.wait_for_grid(Site::kDispatchWaited);
+      ops.wait_for_grid(Site::kDispatchLastKnown);
       ops.store(relaxed_sys, kSite, w.x, one);
     });
   });
   CHECK(shown.seen.empty());
   CHECK(
-      shown.has_fault("rank 0 kernel secondary cta 0 thread 0 is at DispatchWaited, where it "
+      shown.has_fault("rank 0 kernel secondary cta 0 thread 0 is at DispatchLastKnown, where it "
                       "waits for the kernels before its own to end"));
 }
 

@@ -86,6 +86,10 @@ MaybeFault PtxMemory::rmw(const MemoryEvent& event, Rmw op, std::uint64_t operan
   History::Overlap parts = touch(element);
   if (MaybeFault fault = find_race(element, parts, Does::kRead)) return fault;
   if (!parts.exact) {
+    // Only a write may make one location of several: it alone is ordered with, or in a race with,
+    // whoever comes to one of them.
+    const std::uint64_t held = read_word(element.page, element.raw % kPageBytes, event.bytes);
+    if (op == Rmw::kCompareAndSwap && held != compare) return load_mixed(element, parts, old);
     history_.reshape(element.page, element.raw, event.bytes);
     parts = touch(element);
     collect_readable(element.actor, parts.locations[0]);
@@ -177,7 +181,9 @@ PtxMemory::Element PtxMemory::element(const MemoryEvent& event, const char* verb
   access.reach = reach_of(event.order, event.scope);
   access.bytes = static_cast<std::uint8_t>(bytes);
   const Address address = event.address.at(offset);
-  return Element{actor, *at.page, address.raw + at.allocation->alias_offset, address, verb, access};
+  const std::uint64_t raw = address.raw + at.allocation->alias_offset;
+  access.at = static_cast<std::uint8_t>(raw % 16);
+  return Element{actor, *at.page, raw, address, verb, access};
 }
 
 // The locations of the element's bytes, all of which have one from here on.
@@ -205,7 +211,7 @@ bool PtxMemory::load_quad(const Element& words, std::byte* value, MaybeFault& fa
   ask_about_quad(Choice::kReadFrom, words);
   std::memcpy(value, &history_.write(read).value, 8);
   std::memcpy(value + 8, &history_.write(read).upper, 8);
-  take(words, read);
+  take(words, read, 4);
   return true;
 }
 
@@ -264,6 +270,7 @@ MaybeFault PtxMemory::load_mixed(const Element& element, const History::Overlap&
     history_.add_read(history_.location(parts.locations[p]).newest,
                       ReadRecord{element.access, stamp.id, kNoWitness, stamp.tick, 0});
   if (element.access.reach == Reach::kNone) return nullptr;
+  if (acquires(element.access.order)) acquire_location(element);
   candidates_.assign(1, history_.location(parts.locations[0]).newest);
   choose_write(Choice::kReadFrom, element, candidates_);
   return nullptr;
@@ -328,15 +335,16 @@ HistoryIndex PtxMemory::choose_write(Choice kind, const Element& element,
 }
 
 // The read has returned `write`: everybody who comes after this read knows of that write, and a
-// release that the write carries is acquired now or by a later fence (SPEC MAC-6.4, MAC-6.8).
-void PtxMemory::take(const Element& element, HistoryIndex write) {
+// release that the write carries is acquired now or later (SPEC MAC-6.4, MAC-6.8). A quad has four
+// elements, of which `element` is the first.
+void PtxMemory::take(const Element& element, HistoryIndex write, std::uint32_t num_elements) {
   const Stamp stamp = now(element.actor);
   history_.add_read(write, ReadRecord{element.access, stamp.id, stamp.tick, stamp.tick, 0});
   if (element.access.reach == Reach::kNone) return;
-  if (acquires(element.access.order)) acquire_location(element);
   const WriteRecord& read = history_.write(write);
   if (read.heads && morally_strong(read.access, element.access))
-    note_acquirable(element.actor, read.heads);
+    note_acquirable(element, num_elements, read.heads);
+  if (acquires(element.access.order)) acquire_location(element);
 }
 
 // The newest write of a location is what the host sees.

@@ -77,7 +77,12 @@ class PtxMemory final : public MemoryModel {
       ReleaseHead head;
     };
     std::vector<ReleaseOperation> releases;
-    std::vector<ReleaseHead> acquirable;  // seen by strong reads, for a later acquire fence
+    struct Acquirable {  // a release that a strong read of these bytes has seen
+      std::uint64_t address;
+      std::uint32_t bytes;
+      ReleaseHead head;
+    };
+    std::vector<Acquirable> acquirable;  // for a later acquire, of the same bytes or by a fence
     std::size_t acquirable_limit = 64;
   };
   struct Grid {
@@ -119,9 +124,9 @@ class PtxMemory final : public MemoryModel {
   HistoryIndex choose_write(Choice kind, const Element& element,
                             const std::vector<HistoryIndex>& candidates);
   void drop_taken();
-  void take(const Element& element, HistoryIndex write);
+  void take(const Element& element, HistoryIndex write, std::uint32_t num_elements = 1);
   void acquire_location(const Element& element);
-  void note_acquirable(Actor& actor, const ReleaseHeads& heads);
+  void note_acquirable(const Element& first, std::uint32_t num_elements, const ReleaseHeads& heads);
   HistoryIndex perform_write(const Element& element, HistoryIndex location, HistoryIndex after,
                              std::uint64_t value, bool is_atomic);
 

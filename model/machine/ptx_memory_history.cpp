@@ -11,6 +11,8 @@ namespace {
 
 constexpr std::uint32_t kQuad = 16;
 
+constexpr std::uint8_t in_quad(std::uint64_t raw) { return static_cast<std::uint8_t>(raw % kQuad); }
+
 std::uint64_t slice(const WriteRecord& write, std::uint64_t offset, std::uint32_t bytes) {
   const std::uint64_t shifted = (offset < 8 ? write.value : write.upper) >> (8 * (offset % 8));
   return bytes == 8 ? shifted : shifted & ((std::uint64_t{1} << (8 * bytes)) - 1);
@@ -107,6 +109,7 @@ HistoryIndex History::initial_location(Page& page, std::uint64_t raw, std::uint3
   initial.by = history.by;
   initial.access = history.access;
   initial.access.bytes = static_cast<std::uint8_t>(bytes == kQuad ? 4 : bytes);
+  initial.access.at = in_quad(raw);
   add_write(index, 0, std::move(initial));
   return index;
 }
@@ -167,43 +170,66 @@ void History::split_quad(Page& page, std::uint64_t raw) {
   if (here != 0 && location(here).bytes == kQuad) split(page, here, raw);
 }
 
-// `raw` is one of its bytes. The parts keep the whole history: of a half, the writes still know
-// that they were larger.
+// `raw` is one of its bytes. A part keeps what concerns it, and the records still know that they
+// were of more bytes.
 void History::split(Page& page, HistoryIndex whole, std::uint64_t raw) {
   const Location old = location(whole);
   const std::uint32_t size = old.bytes == kQuad ? 4 : old.bytes / 2u;
   std::vector<HistoryIndex> newest_first;
   for (HistoryIndex w = old.newest; w != 0; w = writes_[w].older) newest_first.push_back(w);
   for (std::uint32_t offset = 0; offset < old.bytes; offset += size) {
-    const HistoryIndex index = new_location(page, raw / old.bytes * old.bytes + offset, size);
+    const std::uint64_t first = raw / old.bytes * old.bytes + offset;
+    const HistoryIndex index = new_location(page, first, size);
+    AccessRecord part;
+    part.bytes = static_cast<std::uint8_t>(size);
+    part.at = in_quad(first);
+    const auto concerns = [&](AccessRecord& access) {
+      if (old.bytes == kQuad) access.at = part.at;
+      return access.meets(part);
+    };
     for (auto w = newest_first.rbegin(); w != newest_first.rend(); ++w) {
       WriteRecord copy = writes_[*w];
+      if (!concerns(copy.access)) continue;
       copy.value = slice(copy, offset, size);
       HistoryIndex read = copy.reads;
       copy.reads = 0;
       const HistoryIndex added = add_write(index, location(index).newest, std::move(copy));
-      for (; read != 0; read = reads_[read].next) add_read(added, ReadRecord(reads_[read]));
+      for (; read != 0; read = reads_[read].next)
+        if (ReadRecord record = reads_[read]; concerns(record.access)) add_read(added, record);
     }
   }
   drop_chain(old.newest);
 }
 
-// The parts' values together are what was there before; their records stay behind it, hidden.
+// The parts' values together are what was there before; their records stay behind it, hidden. What
+// was one write before a split is one again: else accesses of two sizes in turn would double it
+// each time.
 HistoryIndex History::merge(Page& page, std::uint64_t raw, std::uint32_t bytes,
                             const Overlap& parts) {
   HistoryIndex chain = 0;
   std::uint16_t count = 0;
   for (std::uint32_t p = 0; p < parts.count; ++p) {
     const Location& part = location(parts.locations[p]);
-    HistoryIndex oldest = 0;
-    for (HistoryIndex w = part.newest; w != 0; w = writes_[w].older) {
+    HistoryIndex newest = part.newest;
+    HistoryIndex newer = 0;
+    for (HistoryIndex w = part.newest; w != 0;) {
+      const HistoryIndex older = writes_[w].older;
       writes_[w].hidden = true;
-      oldest = w;
+      if (const HistoryIndex twin = find_twin(chain, writes_[w]); twin != 0) {
+        for (HistoryIndex r = writes_[w].reads; r != 0; r = reads_[r].next)
+          add_read(twin, ReadRecord(reads_[r]));
+        if (newer == 0) newest = older;
+        unlink(newer, w);
+      } else {
+        newer = w;
+        ++count;
+      }
+      w = older;
     }
-    if (oldest == 0) continue;
-    writes_[oldest].older = chain;
-    chain = part.newest;
-    count = static_cast<std::uint16_t>(count + part.count);
+    if (newer == 0) continue;
+    writes_[newer].older = chain;
+    writes_[newer].follows_its_read = false;  // what comes now is of other bytes
+    chain = newest;
   }
   const HistoryIndex index = new_location(page, raw, bytes);
   location(index).newest = chain;
@@ -212,8 +238,35 @@ HistoryIndex History::merge(Page& page, std::uint64_t raw, std::uint32_t bytes,
   together.value = read_word(page, raw % kPageBytes, bytes);
   together.unwritten = !all_written(page, raw % kPageBytes, bytes);
   together.access.bytes = static_cast<std::uint8_t>(bytes);
+  together.access.at = in_quad(raw);
   add_write(index, chain, std::move(together));
   return index;
+}
+
+// Another piece of the same access, or of one of the same kind at the same time.
+HistoryIndex History::find_twin(HistoryIndex chain, const WriteRecord& write) const {
+  const AccessRecord& access = write.access;
+  for (HistoryIndex w = chain; w != 0; w = writes_[w].older) {
+    const WriteRecord& other = writes_[w];
+    if (other.by.id == write.by.id && other.by.tick == write.by.tick &&
+        other.access.place == access.place && other.access.alias == access.alias &&
+        other.access.site == access.site && other.access.reach == access.reach &&
+        other.access.order == access.order && other.access.bytes == access.bytes &&
+        other.access.at == access.at && other.is_atomic == write.is_atomic)
+      return w;
+  }
+  return 0;
+}
+
+// Takes a write out from behind `newer` (0: it is the newest).
+void History::unlink(HistoryIndex newer, HistoryIndex write) {
+  if (newer != 0) {
+    // An atomic that has read it goes on following the write that it follows itself.
+    writes_[newer].older = writes_[write].older;
+    writes_[newer].follows_its_read =
+        writes_[newer].follows_its_read && writes_[write].follows_its_read;
+  }
+  drop_write(write);
 }
 
 void History::overwrite_page(Page& page, Stamp by, const AccessRecord& access) {
@@ -261,7 +314,7 @@ void History::add_read(HistoryIndex write, const ReadRecord& read) {
     ReadRecord& known = reads_[r];
     if (known.id != read.id || known.access.place != read.access.place ||
         known.access.reach != read.access.reach || known.access.bytes != read.access.bytes ||
-        known.access.alias != read.access.alias)
+        known.access.at != read.access.at || known.access.alias != read.access.alias)
       continue;
     known.first = std::min(known.first, read.first);
     known.last = std::max(known.last, read.last);
@@ -330,8 +383,7 @@ void History::trim(HistoryIndex location, const VectorClock& floor, std::uint32_
       seen = seen || (!write.hidden && reads_[r].first <= floor.of(reads_[r].id));
     }
     if ((passed && settled) || kept == most) {
-      writes_[newer].older = older;
-      drop_write(w);
+      unlink(newer, w);
       --at.count;
     } else {
       write.hidden = write.hidden || passed;

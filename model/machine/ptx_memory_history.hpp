@@ -26,7 +26,14 @@ struct AccessRecord {
   Site site = Site::kNone;
   Order order = Order::kWeak;
   Reach reach = Reach::kNone;
-  std::uint8_t bytes = 0;  // of the access; its location may be a part of it
+  // Of the access itself: its location may be a part of it, or the other way round. Of a quad they
+  // are those of its first word.
+  std::uint8_t bytes = 0;
+  std::uint8_t at = 0;  // modulo 16
+
+  bool meets(const AccessRecord& other) const {
+    return at < other.at + other.bytes && other.at < at + bytes;
+  }
 };
 
 inline constexpr Tick kNoWitness = ~Tick{0};
@@ -93,8 +100,8 @@ class History {
   // Makes locations for the bytes of an access that have none: the access's own if all are free,
   // else whatever fits.
   void fill_gaps(Page& page, std::uint64_t raw, std::uint32_t bytes);
-  // The access's own location. Larger ones are split, smaller ones merged; what the old ones hold
-  // is kept for races.
+  // The location of an access that writes. Larger ones are split, smaller ones merged; what the old
+  // ones hold is kept for races.
   HistoryIndex reshape(Page& page, std::uint64_t raw, std::uint32_t bytes);
   // Everything written to a whole page before this is ordered like `by`.
   void overwrite_page(Page& page, Stamp by, const AccessRecord& access);
@@ -126,6 +133,8 @@ class History {
   HistoryIndex initial_location(Page& page, std::uint64_t raw, std::uint32_t bytes);
   void split(Page& page, HistoryIndex whole, std::uint64_t raw);
   HistoryIndex merge(Page& page, std::uint64_t raw, std::uint32_t bytes, const Overlap& parts);
+  HistoryIndex find_twin(HistoryIndex chain, const WriteRecord& write) const;
+  void unlink(HistoryIndex newer, HistoryIndex write);
   HistoryIndex new_write(WriteRecord write);
   void drop_write(HistoryIndex write);
   void drop_chain(HistoryIndex newest);

@@ -1,5 +1,6 @@
 // What fences, release and acquire patterns, barriers and kernel boundaries order.
 #include <algorithm>
+#include <tuple>
 
 #include "model/machine/ptx_memory.hpp"
 
@@ -53,42 +54,35 @@ void PtxMemory::acquire(Actor& actor, const ReleaseHead& head, Reach reach) {
 // An acquire operation closes the pattern of every strong read that its thread has performed on the
 // location, not only of its own (PTX ISA 9.1, 8.8, acquire pattern 2).
 void PtxMemory::acquire_location(const Element& element) {
-  const History::Overlap at = history_.overlap(element.page, element.raw, element.access.bytes);
-  for (HistoryIndex w = history_.location(at.locations[0]).newest; w != 0;
-       w = history_.write(w).older) {
-    const WriteRecord& write = history_.write(w);
-    if (!write.heads) continue;
-    bool read_by_me = false;
-    for (HistoryIndex r = write.reads; r != 0 && !read_by_me; r = history_.read(r).next) {
-      const ReadRecord& read = history_.read(r);
-      read_by_me = read.access.place == element.access.place && read.first != kNoWitness &&
-                   morally_strong(write.access, read.access);
-    }
-    if (!read_by_me) continue;
-    for (auto head = write.heads->rbegin(); head != write.heads->rend(); ++head)
-      acquire(element.actor, *head, element.access.reach);
-  }
+  Actor& actor = element.actor;
+  for (auto seen = actor.acquirable.rbegin(); seen != actor.acquirable.rend(); ++seen)
+    if (seen->address == element.raw && seen->bytes == element.access.bytes)
+      acquire(actor, seen->head, element.access.reach);
 }
 
-// A strong read has seen these releases: an acquire fence may follow (PTX ISA 9.1, 8.8, acquire
-// pattern 3).
-void PtxMemory::note_acquirable(Actor& actor, const ReleaseHeads& heads) {
-  std::vector<ReleaseHead>& all = actor.acquirable;
+// A strong read has seen these releases: an acquire may follow (PTX ISA 9.1, 8.8, acquire patterns
+// 1 to 3). It is kept here and not with the write, which may be forgotten before.
+void PtxMemory::note_acquirable(const Element& first, std::uint32_t num_elements,
+                                const ReleaseHeads& heads) {
+  Actor& actor = first.actor;
+  const std::uint32_t bytes = first.access.bytes;
+  auto& all = actor.acquirable;
   for (const ReleaseHead& head : *heads) {
     if (actor.clock.has(head.before->owner)) continue;
-    if (head.reach < distance(head.place, actor.place)) continue;  // no fence can change that
-    if (!all.empty() && all.back().before == head.before) continue;
-    all.push_back(head);
+    if (head.reach < distance(head.place, actor.place)) continue;  // no acquire can change that
+    for (std::uint32_t e = 0; e < num_elements; ++e)
+      all.push_back({first.raw + e * bytes, bytes, head});
   }
   if (all.size() < actor.acquirable_limit) return;
-  // A few releases have been seen in many words, and some have been acquired meanwhile.
-  std::erase_if(all, [&](const auto& head) { return actor.clock.has(head.before->owner); });
-  const auto key = [](const ReleaseHead& head) {
-    return std::pair(head.before->owner.id, head.before->owner.tick);
+  // A poll sees the same again and again, and some releases have been acquired meanwhile.
+  std::erase_if(all, [&](const auto& seen) { return actor.clock.has(seen.head.before->owner); });
+  const auto key = [](const auto& seen) {
+    const Stamp owner = seen.head.before->owner;
+    return std::tuple(owner.id, owner.tick, seen.address, seen.bytes);
   };
   std::sort(all.begin(), all.end(), [&](const auto& a, const auto& b) { return key(a) < key(b); });
   all.erase(std::unique(all.begin(), all.end(),
-                        [](const auto& a, const auto& b) { return a.before == b.before; }),
+                        [&](const auto& a, const auto& b) { return key(a) == key(b); }),
             all.end());
   actor.acquirable_limit = std::max<std::size_t>(64, 2 * all.size());
 }
@@ -102,10 +96,10 @@ void PtxMemory::fence(const MemoryEvent& event) {
 
 void PtxMemory::fence(Actor& actor, Order order, Reach reach) {
   if (acquires(order)) {
-    for (auto head = actor.acquirable.rbegin(); head != actor.acquirable.rend(); ++head)
-      acquire(actor, *head, reach);
+    for (auto seen = actor.acquirable.rbegin(); seen != actor.acquirable.rend(); ++seen)
+      acquire(actor, seen->head, reach);
     std::erase_if(actor.acquirable,
-                  [&](const ReleaseHead& head) { return actor.clock.has(head.before->owner); });
+                  [&](const auto& seen) { return actor.clock.has(seen.head.before->owner); });
   }
   if (order == Order::kSc) fence_sc(actor, reach);
   if (!releases(order)) return;

@@ -47,10 +47,10 @@ std::string access_sentence(const char* verb, const AccessRecord& access) {
 }  // namespace
 
 // Two conflicting accesses must be in causality order or morally strong (PTX ISA 9.1, 8.7.1;
-// SPEC MAC-6.14). Other
-// addresses of the same bytes are ordered by the end of a kernel alone: no operation here is a
-// proxy fence (8.9.5; SPEC MAC-6.15).
+// SPEC MAC-6.14). Other addresses of the same bytes are ordered by the end of a kernel alone: no
+// operation here is a proxy fence (8.9.5; SPEC MAC-6.15).
 bool PtxMemory::is_settled(const Element& element, const AccessRecord& other, Stamp last) const {
+  if (!element.access.meets(other)) return true;  // two parts of one location
   if (other.alias != element.access.alias) return element.actor.start->clock.has(last);
   return element.actor.clock.has(last) || morally_strong(element.access, other);
 }

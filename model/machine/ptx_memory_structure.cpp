@@ -142,6 +142,7 @@ void PtxMemory::host_wrote(Address first, std::uint64_t bytes) {
     std::uint32_t here = 4;
     while (raw % here != 0 || left < here) here /= 2;
     access.bytes = static_cast<std::uint8_t>(here);
+    access.at = static_cast<std::uint8_t>(raw % 16);
     const HistoryIndex location = history_.reshape(page, raw, here);
     WriteRecord write;
     write.value = read_word(page, raw % kPageBytes, here);

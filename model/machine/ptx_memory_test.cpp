@@ -46,6 +46,14 @@ TEST_CASE("a release holds for later stores to its own location only", "[MAC-6.8
   CHECK(explore(sender(false), kReceive).only({{0, 0}, {0, 1}, {2, 0}, {2, 1}}));
 }
 
+TEST_CASE("a release hands on nothing that comes after it", "[MAC-6.8][MAC-6.2]") {
+  const Body release_first = [](SimOps& ops, Words w, Seen&) {
+    ops.store(release_sys, kSite, w.y, one);
+    ops.store(relaxed_sys, kSite, w.x, one);
+  };
+  CHECK(explore(release_first, kReceive).only(kAny));
+}
+
 TEST_CASE("an acquire load closes the pattern of earlier loads of its location", "[MAC-6.8]") {
   const Body receive = [](SimOps& ops, Words w, Seen& seen) {
     seen[0] = ops.load(u32, relaxed_sys, kSite, w.y);
@@ -96,6 +104,46 @@ TEST_CASE("a chain of atomics carries the release that started it", "[MAC-6.6]")
   CHECK(chain(true).seen.count({2, 1}) == 1);
   CHECK(chain(true).seen.count({2, 0}) == 0);
   CHECK(chain(false).seen.count({2, 0}) == 1);
+}
+
+TEST_CASE("an atomic hands on the release that it has acquired itself to whom its own leaves out",
+          "[MAC-6.6][MAC-6.8]") {
+  const auto await = [](SimOps& ops, Words w, std::uint64_t value) {
+    ops.wait_until(u32, relaxed_sys, kSite, w.y, Await{~0ull, value, 0, RankId(0)});
+  };
+  const Body send = [](SimOps& ops, Words w, Seen&) {
+    ops.store(relaxed_sys, kSite, w.x, one);
+    ops.store(release_sys, kSite, w.y, one);
+  };
+  const auto receive = [=](auto acquire) -> Body {
+    return [=](SimOps& ops, Words w, Seen& seen) {
+      await(ops, w, 2);
+      ops.fence(acquire, kSite);
+      seen[0] = ops.load(u32, relaxed_sys, kSite, w.x);
+    };
+  };
+  // The receiver shares its CTA with the sender, and acquires in that CTA only.
+  CHECK(explore(Boundary::kPtx, 2, [=](Machine& machine, Words w, Seen& seen) {
+          enqueue(machine, 0, "both", 1, [=, &seen](SimOps& ops) {
+            (ops.thread() == 0 ? send : receive(acquire_cta))(ops, w, seen);
+          });
+          const auto add = [=](SimOps& ops) {
+            await(ops, w, 1);
+            ops.atomic_add(acq_rel_sys, kSite, w.y, one);
+          };
+          machine.enqueue(RankId(0), machine.add_stream(RankId(0)), Kernel{"add", 1, add, 1});
+        }).only({{1, 9}}));
+  // The atomic's own release does not reach the receiver's rank.
+  CHECK(explore(Boundary::kPtx, 1, [=](Machine& machine, Words w, Seen& seen) {
+          enqueue(machine, 0, "both", 2, [=, &seen](SimOps& ops) {
+            if (ops.cta() == 0) return send(ops, w, seen);
+            await(ops, w, 1);
+            ops.fence(acq_rel_gpu, kSite);
+            ops.atomic_add(relaxed_sys, kSite, w.y, one);
+          });
+          enqueue(machine, 1, "receive", 1,
+                  [=, &seen](SimOps& ops) { receive(acquire_sys)(ops, w, seen); });
+        }).only({{1, 9}}));
 }
 
 TEST_CASE("a compare-and-swap that fails is a load", "[MAC-6.6]") {
@@ -214,8 +262,73 @@ TEST_CASE("what nobody has written may be read until a write is known", "[MAC-6.
   CHECK(unordered.seen == std::set<Seen>{{1, 1}});
 }
 
-// ---- limits and what is remembered
-// ------------------------------------------------------------------------
+// ---- limits and what is remembered -------------------------------------------------------------
+
+// The store of CTA 0 is hidden behind those of CTA 1, which everybody knows; but nothing has
+// ordered it before rank 1, which its scope leaves out.
+TEST_CASE("a write that somebody still races with is not forgotten", "[MAC-6.2][MAC-6.14]") {
+  const auto await = [](SimOps& ops, auto access, Address word, std::uint64_t value) {
+    ops.wait_until(u32, access, kSite, word, Await{~0ull, value, 0, RankId(0)});
+  };
+  for (const bool narrow : {false, true})
+    for (std::uint64_t seed = 0; seed < 5; ++seed) {
+      MachineParts parts;
+      parts.make_memory_model = ptx_memory(Boundary::kPtx);
+      Machine machine(small_config(seed, 2, 1), std::move(parts));
+      const Address x = machine.allocate_window("words", 64, 64, Fill::kZero).of(RankId(0));
+      const Address first = x.at(16), known = x.at(20), acks = x.at(24), done = x.at(28);
+      enqueue(machine, 0, "write", 2, [=](SimOps& ops) {
+        if (ops.cta() == 0) {
+          if (narrow)
+            ops.store(relaxed_gpu, kSite, x, one);
+          else
+            ops.store(relaxed_sys, kSite, x, one);
+          ops.store(relaxed_gpu, kSite, first, one);
+          await(ops, acquire_sys, known, 1);
+          ops.atomic_add(relaxed_sys, kSite, acks, one);
+          return await(ops, acquire_sys, done, 1);
+        }
+        await(ops, relaxed_gpu, first, 1);
+        for (std::uint32_t i = 0; i < 3; ++i) ops.store(relaxed_sys, kSite, x, two);
+        ops.store(release_sys, kSite, known, one);
+        await(ops, relaxed_sys, acks, 2);
+        // So many operations that it is worth looking for what can be forgotten.
+        for (std::uint32_t i = 0; i < 1000; ++i) ops.load(u32, weak, kSite, x.at(32));
+        for (std::uint32_t i = 0; i < 6; ++i) ops.store(relaxed_sys, kSite, x, two);
+        ops.store(release_sys, kSite, done, one);
+      });
+      enqueue(machine, 1, "read", 1, [=](SimOps& ops) {
+        await(ops, acquire_sys, known, 1);
+        ops.atomic_add(relaxed_sys, kSite, acks, one);
+        await(ops, acquire_sys, done, 1);
+        ops.load(u32, relaxed_sys, kSite, x);
+      });
+      const RunResult result = machine.run();
+      INFO(result.report);
+      CHECK(result.ok() == !narrow);
+    }
+}
+
+// The relaxed load has seen the release; that its write is gone when the acquire comes is no reason
+// to forget it.
+TEST_CASE("an acquire closes the pattern of a load whose write has been forgotten", "[MAC-6.8]") {
+  const auto program = [](bool acquires) {
+    return explore(Boundary::kPtx, 1, [=](Machine& machine, Words w, Seen& seen) {
+      enqueue(machine, 0, "send", 1, [=](SimOps& ops) {
+        ops.store(weak, kSite, w.x, one);
+        ops.store(release_sys, kSite, w.y, one);
+      });
+      enqueue(machine, 1, "receive", 1, [=, &seen](SimOps& ops) {
+        ops.wait_until(u32, relaxed_sys, kSite, w.y, Await{~0ull, 1, 0, RankId(0)});
+        ops.store(weak, kSite, w.y, two);
+        if (acquires) ops.load(u32, acquire_sys, kSite, w.y);
+        seen[0] = ops.load(u32, weak, kSite, w.x);
+      });
+    });
+  };
+  CHECK(program(true).only({{1, 9}}));
+  CHECK(program(false).has_fault("weak load of 4 bytes"));
+}
 
 TEST_CASE("a schedule of zeros is sequentially consistent", "[MAC-6.1]") {
   class Zeros final : public Scheduler {

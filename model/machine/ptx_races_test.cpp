@@ -101,6 +101,31 @@ TEST_CASE("accesses of different sizes need an order, and then are legal", "[MAC
   CHECK(program(false).has_fault("they are 4 bytes against 8"));
 }
 
+TEST_CASE("accesses of two sizes in turn do not multiply what is remembered", "[MAC-6.14]") {
+  MachineParts parts;
+  PtxMemory* model = nullptr;
+  parts.make_memory_model = [&](Memory& memory, Scheduler& scheduler) {
+    auto made = std::make_unique<PtxMemory>(memory, scheduler, Boundary::kPtx);
+    model = made.get();
+    return made;
+  };
+  Machine machine(small_config(1, 1, 1), std::move(parts));
+  const Address x = machine.allocate_window("words", 64, 64, Fill::kZero).of(RankId(0));
+  enqueue(machine, 0, "turns", 2, [&](SimOps& ops) {
+    if (ops.cta() == 1)
+      return static_cast<void>(ops.wait_until(u32, relaxed_sys, kSite, x.at(16), Await{~0ull, 1}));
+    for (std::uint32_t i = 0; i < 10; ++i) {
+      ops.store(relaxed_sys, kSite, x, std::uint64_t{i});
+      ops.store(relaxed_sys, kSite, x.at(4), i);
+    }
+    CHECK(model->num_records() < 100);
+    ops.store(relaxed_sys, kSite, x.at(16), one);
+  });
+  const RunResult result = machine.run();
+  INFO(result.report);
+  REQUIRE(result.ok());
+}
+
 TEST_CASE("an initialisation in small pieces stays readable by a wider poll", "[MAC-6.14]") {
   CHECK(explore(Boundary::kPtx, 1, [](Machine& machine, Words w, Seen& seen) {
           enqueue(machine, 0, "clear", 1, [=](SimOps& ops) {

@@ -66,6 +66,15 @@ class Explore(Command):
             self.assertEqual(result["verdict"], "CONFORMS")
             self.assertEqual(result["searches"][0]["executions"], 1000)
 
+    def test_the_table_of_mutants(self):
+        table = self.json("explore", "fence", "--mutants")
+        self.assertEqual(table["verdict"], "CONFORMS")
+        self.assertGreaterEqual(table["fence"]["killed"], 25)
+        self.assertEqual(table["fence"]["survived"], 0)
+        for row in table["fence"]["mutants"]:
+            shown = row["schedule"] if row["fate"] == "killed" else row["remark"]
+            self.assertTrue(shown, row)
+
     def test_a_search_that_misses_every_missing_order_is_mistrusted(self):
         result = self.json("explore", "fence", "--case", "ep=1 experts=1 top_k=1 rounds=1 tokens=0",
                            code=MISMATCH)

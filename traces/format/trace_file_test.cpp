@@ -190,7 +190,7 @@ TEST_CASE("shards that do not belong together are refused", "[TRC-1.7]") {
   require_error(changed("t-00002-of-00003", "../t-00002-of-00003"), {"allowed is one file"});
   require_error(
       changed("\"num_experts\": \"4\"", "\"num_experts\": \"5\""),
-      {"t-00001-of-00003.safetensors has metadata num_experts \"4\"; the index has \"5\""});
+      {"\"t-00001-of-00003.safetensors\" has metadata num_experts \"4\"; the index has \"5\""});
   require_error(changed("\"schema\": \"assay.trace\"", "\"schema\": \"assay.golden\""),
                 {"schema \"assay.golden\""});
   require_error(changed("topk_ids.00003", "topk_ids.00004"),

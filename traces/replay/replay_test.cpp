@@ -61,8 +61,8 @@ ReplayResult run(const Trace& trace, const RoundsSetup& setup, std::int32_t jobs
   const Expected<Rounds> rounds = Rounds::make(trace, setup);
   INFO((rounds ? std::string() : rounds.error().sentence));
   REQUIRE(rounds.has_value());
-  const auto subject = *mutant == 0 ? verify::load_subject("sim")
-                                    : verify::load_subject("sim", mutant);
+  const auto subject =
+      *mutant == 0 ? verify::load_subject("sim") : verify::load_subject("sim", mutant);
   REQUIRE(subject.has_value());
   auto result = replay(*rounds, *subject, {jobs, {}});
   INFO((result ? std::string() : result.error().sentence));
@@ -208,14 +208,18 @@ TEST_CASE("a replay finds every mutant that its rounds can tell from the right k
       {"hole_skipped", {.ep_size = 5, .hidden_size = 1024}},  // picks 4 5 6 7: ranks 2 2 3 4
       {"zero_token_rank_silent", {.ep_size = 8}},
       {"stride_rounded_up", {.max_tokens_per_rank = 5}},
+      {"slot_not_atomic", {.subject_options = "longest_run=1"}},
+      {"sentinel_tail_not_armed", {.recipe = moe::Recipe::kMxfp8, .hidden_size = 36}},
       {"payload_tail_lost", {.recipe = moe::Recipe::kMxfp8, .hidden_size = 36}},
       {"f32_for_payload", {.profile = *moe::find_combine_profile("flashinfer-oneside@0.6.0")}},
       {"position_for_compact", {.profile = *moe::find_combine_profile("trtllm-oneside@compact")}}};
   // No trace has dead ranks, ids of num_experts or more, or 4 GiB of rows; a replay does not
   // combine in low precision.
   const std::set<std::string> out_of_reach = {
-      "dead_count_kept",       "mask_ignored",      "waits_for_dead_ranks", "minus_one_to_rank_0",
-      "past_end_to_last_rank", "offset_in_32_bits", "stage_truncates"};
+      "dead_count_kept",      "mask_ignored",
+      "waits_for_dead_ranks", "sentinel_waits_for_dead_ranks",
+      "minus_one_to_rank_0",  "past_end_to_last_rank",
+      "offset_in_32_bits",    "stage_truncates"};
   const Trace trace = small_trace({.tokens_per_step = 7});
   const Trace top_12 = small_trace({.experts = 16, .top_k = 12});
   for (const verify::Mutant& mutant : verify::mutants()) {
@@ -227,6 +231,8 @@ TEST_CASE("a replay finds every mutant that its rounds can tell from the right k
       if (setup.ep_size == 1) setup.ep_size = 4;
     }
     if (!setup.hidden_size) setup.hidden_size = 256;
+    if (std::string(mutant.name).rfind("sentinel_", 0) == 0)
+      setup.subject_options = "protocol=sentinel";
     const bool tree_for_fold = std::string(mutant.name) == "tree_for_fold";
     const ReplayResult result = run(tree_for_fold ? top_12 : trace, setup, 1, mutant.name);
     CAPTURE(mutant.name);

@@ -61,7 +61,8 @@ struct Bench {
   Expected<BenchRow> run(RowRequest request);
   Status measure_fence(BenchRow& row);
   void measure_sentinel(BenchRow& row);
-  Status measure_machine(BenchRow& row, std::int64_t dispatch_row);
+  Status measure_ceilings(BenchRow& row);
+  void measure_nccl(std::vector<BenchRow>& rows);
 };
 
 Expected<BenchRow> Bench::run(RowRequest request) {
@@ -78,11 +79,13 @@ Status Bench::measure_fence(BenchRow& row) {
   ASSAY_TRY(const auto rounds, Rounds::make(communicator, memory, row.request, false, options));
   ASSAY_TRY(row.fence, rounds->time(watch));
   ASSAY_TRY(row.checked_tokens, rounds->check(watch));
-  const std::int64_t dispatch_row = rounds->dispatch_row_bytes();
+  row.dispatch_row_bytes = rounds->dispatch_row_bytes();
   ASSAY_TRY(row.dispatch_traffic, dispatch_traffic(row.request.model, communicator.ep_size(),
-                                                   row.request.topk_ids, dispatch_row));
-  row.combine_traffic = returned(row.dispatch_traffic, dispatch_row, rounds->combine_row_bytes());
-  return measure_machine(row, dispatch_row);
+                                                   row.request.topk_ids, row.dispatch_row_bytes));
+  row.combine_traffic =
+      returned(row.dispatch_traffic, row.dispatch_row_bytes, rounds->combine_row_bytes());
+  if (options.ceilings) ASSAY_CHECK(measure_ceilings(row));
+  return Done{};
 }
 
 void Bench::measure_sentinel(BenchRow& row) {
@@ -102,25 +105,33 @@ void Bench::measure_sentinel(BenchRow& row) {
   row.sentinel_reason = measured.error().sentence;
 }
 
-Status Bench::measure_machine(BenchRow& row, std::int64_t dispatch_row) {
-  if (options.ceilings) {
-    ASSAY_TRY(const Wire::Ceiling out, wire.ceiling(row.dispatch_traffic, false));
-    ASSAY_TRY(const Wire::Ceiling back, wire.ceiling(row.combine_traffic, true));
-    row.dispatch_ceiling = out.microseconds;
-    row.dispatch_mover = out.mover;
-    row.combine_ceiling = back.microseconds;
-    row.combine_mover = back.mover;
-  }
-  if (!options.nccl) return Done{};
-  const auto nccl = wire.nccl(row.request.batch, dispatch_row, row.request.model.hidden_size,
-                              row.dispatch_traffic, row.combine_traffic);
-  if (!nccl) {
-    row.nccl_reason = nccl.error().sentence;
-    return Done{};
-  }
-  row.nccl_all_gather_reduce_scatter = nccl->all_gather_reduce_scatter;
-  row.nccl_all_to_all = nccl->all_to_all;
+Status Bench::measure_ceilings(BenchRow& row) {
+  ASSAY_TRY(const Wire::Ceiling out, wire.ceiling(row.dispatch_traffic, false));
+  ASSAY_TRY(const Wire::Ceiling back, wire.ceiling(row.combine_traffic, true));
+  row.dispatch_ceiling = out.microseconds;
+  row.dispatch_mover = out.mover;
+  row.combine_ceiling = back.microseconds;
+  row.combine_mover = back.mover;
   return Done{};
+}
+
+// After everything of our own: a failure of NCCL costs its own figures only.
+void Bench::measure_nccl(std::vector<BenchRow>& rows) {
+  std::string reason;
+  for (BenchRow& row : rows) {
+    if (row.dispatch_row_bytes == 0) continue;  // no traffic is known
+    row.nccl_reason = reason;
+    if (!reason.empty()) continue;
+    const auto nccl =
+        wire.nccl(row.request.batch, row.dispatch_row_bytes, row.request.model.hidden_size,
+                  row.dispatch_traffic, row.combine_traffic);
+    if (nccl) {
+      row.nccl_all_gather_reduce_scatter = nccl->all_gather_reduce_scatter;
+      row.nccl_all_to_all = nccl->all_to_all;
+    } else {
+      row.nccl_reason = reason = nccl.error().sentence;
+    }
+  }
 }
 
 }  // namespace
@@ -158,6 +169,10 @@ Expected<BenchResult> run_bench(const BenchOptions& options, std::vector<RowRequ
                      moe::recipe_name(request.recipe), request.batch));
     ASSAY_TRY(BenchRow row, bench.run(std::move(request)));
     result.rows.push_back(std::move(row));
+  }
+  if (options.nccl) {
+    tell("NCCL");
+    bench.measure_nccl(result.rows);
   }
   return result;
 }

@@ -62,6 +62,7 @@ struct ProtocolTimes {
 struct BenchRow {
   RowRequest request;
   Traffic dispatch_traffic, combine_traffic;
+  std::int64_t dispatch_row_bytes = 0;
   std::optional<ProtocolTimes> fence, sentinel;
   std::string fence_reason, sentinel_reason;  // why there is none
   double dispatch_ceiling = 0,

@@ -42,19 +42,19 @@ bool is_count(const std::string& region) {
          region.find("ticket") != std::string::npos;
 }
 
-// The round of the kernel that a sentence names behind `from`.
-std::optional<int> round_named(const std::string& sentence, std::size_t from) {
-  constexpr std::string_view kBefore = " of round ";
-  const std::size_t at = sentence.find(kBefore, from);
+// The number behind `word` in a sentence of the machine, from position `from` on.
+std::optional<int> number_after(const std::string& sentence, std::string_view word,
+                                std::size_t from = 0) {
+  const std::size_t at = sentence.find(word, from);
   if (from == std::string::npos || at == std::string::npos) return std::nullopt;
-  return std::atoi(sentence.c_str() + at + kBefore.size());
+  return std::atoi(sentence.c_str() + at + word.size());
 }
 
 // Of a load that races with a store: whether the store belongs to a later round than the load, so
 // that it is the store that came too early.
 bool overtakes(const std::string& report, bool reads) {
-  const auto mine = round_named(report, 0);
-  const auto other = round_named(report, report.find("data race"));
+  const auto mine = number_after(report, " of round ");
+  const auto other = number_after(report, " of round ", report.find("data race"));
   if (!mine.has_value() || !other.has_value()) return !reads;
   return reads ? *other > *mine : *mine >= *other;
 }
@@ -174,9 +174,13 @@ void Judge::judge_result(const machine::RunResult& result) {
   using machine::Operation;
   using machine::RunStatus;
   if (result.ok()) return;
-  if (result.status != RunStatus::kFault)
-    return find("explore.progress",
-                fmt::format("{}: {}", machine::run_status_name(result.status), result.report), {});
+  if (result.status != RunStatus::kFault) {
+    std::vector<Coordinate> where;  // of the first thread that the report names
+    if (const auto round = number_after(result.report, " of round "))
+      where.push_back(at("round", *round));
+    if (const auto rank = number_after(result.report, "rank ")) where.push_back(at("rank", *rank));
+    return find("explore.progress", result.report, std::move(where));
+  }
   const machine::MemoryEvent& access = result.trouble;
   if (access.operation == Operation::kNone)  // shared words have no address
     return find("explore.group", result.report, {});

@@ -35,7 +35,8 @@ ASSAY_HD void combine(O& ops, const CombineParams& p) {
   const bool ready = peers_are_ready(ops, p, own, phase);
   if (ready && ops.cta() < p.num_tokens) sum_token<Arithmetic, In, Out, kTopK>(ops, p, ops.cta());
 
-  ops.barrier(Site::kCombineTokenDone);
+  // No barrier: other threads have read the words that are reset before CombineRoleKnown, and
+  // nobody needs their sums before the end of the kernel.
   if (ops.thread() != 0) return;
   const std::uint32_t done = ops.atomic_add(acq_rel_gpu, Site::kCombineTailTicket,
                                             own.at(group.at.combine_tail_ticket), 1u);

@@ -49,7 +49,7 @@ ASSAY_HD void dispatch(O& ops, const DispatchParams& p) {
                {Site::kDispatchRelease, Site::kDispatchFlag});
   wait_for_peers(ops, group, group.at.dispatch_flags, flag,
                  {Site::kDispatchWait, Site::kDispatchAcquire});
-  ops.barrier(Site::kDispatchWaited);
+  // No barrier: other threads' acquires reach whoever needs them at the end of the kernel.
   if (ops.thread() == 0) {
     ops.store(weak, Site::kDispatchResetTicket, own.at(group.at.dispatch_ticket), 0u);
     ops.store(weak, Site::kDispatchAdvancePhase, own.at(group.at.phase), phase + 1);

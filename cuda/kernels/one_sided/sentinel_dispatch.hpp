@@ -56,8 +56,7 @@ ASSAY_HD void sentinel_dispatch(O& ops, const SentinelDispatchParams& p) {
   // in earlier rounds, and has finished with its peers' rows (SPEC KER-6.4).
   if (ops.thread() < group.ep_size) ops.fence(release_sys, Site::kSentinelDispatchRelease);
   for (std::uint32_t token = ops.cta(); token < num_tokens; token += ops.num_ctas()) {
-    if (token != ops.cta()) {
-      ops.barrier(Site::kSentinelDispatchTokenDone);
+    if (token != ops.cta()) {  // the key's choice has a barrier behind the last use of the ranks
       share_pick_ranks<kTopK>(ops, p.dispatch, token);
       ops.barrier(Site::kSentinelDispatchTargetsReady);
     }
