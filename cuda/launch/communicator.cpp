@@ -61,8 +61,9 @@ void give_back_within_budget(const std::function<void()>& call) {
   constexpr std::chrono::seconds kGiveBack{10};
   auto done = std::make_shared<std::promise<void>>();
   std::future<void> answer = done->get_future();
-  std::thread([call, done] {
+  std::thread([call = std::function<void()>(call), done]() mutable {
     call();
+    call = nullptr;  // what it holds must not be given back while the process already ends
     done->set_value();
   }).detach();
   answer.wait_for(kGiveBack);
