@@ -36,6 +36,20 @@ TEST_CASE("a weak access needs an order with every access it conflicts with", "[
   CHECK(explore(reads_too, reader(false)).only({{0, 0}}));  // two loads conflict in nothing
 }
 
+TEST_CASE("what comes after a barrier is not ordered by it", "[MAC-6.10][MAC-6.14]") {
+  const Shown racy = explore(Boundary::kPtx, 2, [](Machine& machine, Words w, Seen& seen) {
+    enqueue(machine, 0, "both", 1, [=, &seen](SimOps& ops) {
+      ops.barrier(kSite);
+      if (ops.thread() == 0)
+        ops.store(weak, kSite, w.x, one);
+      else
+        seen[0] = ops.load(u32, weak, kSite, w.x);
+    });
+  });
+  CHECK(racy.seen.empty());
+  CHECK(racy.has_fault("nothing orders them"));
+}
+
 TEST_CASE("a weak load may follow a strong load that has seen the write", "[MAC-6.14]") {
   const Body store = [](SimOps& ops, Words w, Seen&) { ops.store(relaxed_sys, kSite, w.y, one); };
   const Body load = [](SimOps& ops, Words w, Seen& seen) {
@@ -99,6 +113,119 @@ TEST_CASE("accesses of different sizes need an order, and then are legal", "[MAC
   };
   CHECK(program(true).only({{0x101, 3 + 0x101}}));
   CHECK(program(false).has_fault("they are 4 bytes against 8"));
+}
+
+TEST_CASE("an acquire of a split location closes the pattern of an earlier load",
+          "[MAC-6.8][MAC-6.14]") {
+  CHECK(explore(Boundary::kPtx, 1, [](Machine& machine, Words w, Seen& seen) {
+          enqueue(machine, 0, "send", 1, [=](SimOps& ops) {
+            ops.store(weak, kSite, w.x, one);
+            ops.store(release_sys, kSite, w.y, std::uint64_t{1});
+          });
+          enqueue(machine, 1, "receive", 1, [=, &seen](SimOps& ops) {
+            ops.wait_until(as<std::uint64_t>, relaxed_sys, kSite, w.y, Await{~0ull, 1});
+            ops.store(weak, kSite, w.y.at(4), two);
+            ops.load(as<std::uint64_t>, acquire_sys, kSite, w.y);
+            seen[0] = ops.load(u32, weak, kSite, w.x);
+          });
+        }).only({{1, 9}}));
+}
+
+TEST_CASE("a release hands on its own write", "[MAC-6.2][MAC-6.8]") {
+  const Body send = [](SimOps& ops, Words w, Seen&) {
+    ops.store(release_sys, kSite, w.y, one);
+    ops.store(relaxed_sys, kSite, w.y, two);
+  };
+  const Body receive = [](SimOps& ops, Words w, Seen& seen) {
+    ops.wait_until(u32, acquire_sys, kSite, w.y, Await{~0ull, 2, 0, RankId(0)});
+    seen[0] = ops.load(u32, weak, kSite, w.y);
+  };
+  CHECK(explore(send, receive).only({{2, 9}}));
+}
+
+TEST_CASE("of a wide location only the bytes that were accessed can race", "[MAC-6.14]") {
+  const Body wide = [](SimOps& ops, Words w, Seen& seen) {
+    seen[0] = static_cast<std::uint32_t>(ops.load(as<std::uint64_t>, relaxed_sys, kSite, w.x));
+    ops.store(relaxed_sys, kSite, w.x.at(4), one);  // a switch may come before it
+  };
+  const auto narrow = [](bool stores) -> Body {
+    return [=](SimOps& ops, Words w, Seen& seen) {
+      if (stores)
+        ops.store(weak, kSite, w.x, one);
+      else
+        seen[1] = ops.load(u32, weak, kSite, w.x);
+    };
+  };
+  CHECK(explore(wide, narrow(false)).only({{0, 0}}));
+  // In whichever order they come, also when the location has been split between them.
+  const Shown racy = explore(wide, narrow(true));
+  CHECK(racy.seen.empty());
+  CHECK(racy.has_fault("weak store of 4 bytes"));
+}
+
+TEST_CASE("a read of a part still races when the parts have become one", "[MAC-6.14]") {
+  const auto await = [](SimOps& ops, auto access, Address word, std::uint64_t value) {
+    ops.wait_until(u32, access, kSite, word, Await{~0ull, value, 0, RankId(0)});
+  };
+  const auto program = [&](bool reads) {
+    Machine machine(small_config(1, 2, 1), [] {
+      MachineParts parts;
+      parts.make_memory_model = ptx_memory(Boundary::kPtx);
+      return parts;
+    }());
+    const Address x = machine.allocate_window("words", 64, 64, Fill::kZero).of(RankId(0));
+    const Address flag = x.at(16), merged = x.at(32);
+    enqueue(machine, 0, "three", 3, [=](SimOps& ops) {
+      switch (ops.cta()) {
+        case 0:
+          ops.store(weak, kSite, x, std::uint64_t{1});
+          ops.store(relaxed_sys, kSite, x, one);
+          ops.store(release_sys, kSite, flag, one);
+          await(ops, acquire_sys, x.at(20), 1);
+          ops.store(relaxed_sys, kSite, x, std::uint64_t{2});
+          ops.store(relaxed_sys, kSite, merged, one);
+          break;
+        case 1:
+          await(ops, acquire_sys, flag, 1);
+          if (reads) ops.load(u32, weak, Site::kCombinePull, x.at(4));
+          ops.store(release_sys, kSite, x.at(20), one);
+          break;
+        default:
+          await(ops, acquire_sys, flag, 1);
+          await(ops, relaxed_sys, merged, 1);
+          ops.store(relaxed_sys, kSite, x, std::uint64_t{3});
+      }
+    });
+    return machine.run();
+  };
+  CHECK(program(false).report == "");
+  CHECK(program(true).report.find("with the weak load of 4 bytes at CombinePull") !=
+        std::string::npos);
+}
+
+TEST_CASE("a wide swap that fails leaves the choices of narrow loads as they were",
+          "[MAC-6.6][MAC-6.14]") {
+  const auto await = [](SimOps& ops, auto access, Address word) {
+    ops.wait_until(u32, access, kSite, word, Await{~0ull, 1, 0, RankId(0)});
+  };
+  const Shown shown = explore(Boundary::kPtx, 1, [=](Machine& machine, Words w, Seen& seen) {
+    const Address swapped = w.x.at(8);
+    enqueue(machine, 0, "two", 2, [=](SimOps& ops) {
+      if (ops.cta() == 0) {
+        ops.store(relaxed_sys, kSite, w.x.at(4), two);
+        ops.store(relaxed_sys, kSite, w.x, one);
+        return ops.store(release_sys, kSite, w.y, one);
+      }
+      await(ops, acquire_sys, w.y);
+      ops.atomic_cas(relaxed_sys, kSite, w.x, std::uint64_t{7}, std::uint64_t{8});
+      ops.store(relaxed_sys, kSite, swapped, one);
+    });
+    enqueue(machine, 1, "reads", 1, [=, &seen](SimOps& ops) {
+      await(ops, relaxed_sys, swapped);
+      seen[0] = ops.load(u32, relaxed_sys, kSite, w.x);
+    });
+  });
+  CHECK(shown.only({{0, 9}, {1, 9}}));
 }
 
 TEST_CASE("accesses of two sizes in turn do not multiply what is remembered", "[MAC-6.14]") {
