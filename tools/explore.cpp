@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "model/core/mapped_file.hpp"
 #include "model/core/text.hpp"
@@ -81,7 +82,10 @@ Expected<ExitCode> run_schedule(const ExploreArguments& from, const verify::Must
   document.field("verdict",
                  std::string(verdict_name(wrong ? Verdict::kMismatch : Verdict::kConforms)));
   document.field("protocol", *from.protocol);
+  if (from.mutant) document.field("mutant", *from.mutant);
   document.field("boundary", std::string(verify::boundary_name(setup.boundary)));
+  document.field("explored", "one schedule");
+  if (!wrong) document.field("repro", repro_of(from, what, *from.schedule));
   if (wrong)
     ASSAY_CHECK(add_finding(document, from, what, program, subject, *done.finding, *from.schedule,
                             nullptr));
@@ -102,17 +106,47 @@ Table table_of(const std::vector<Explored>& explored) {
   return table;
 }
 
+// A mutant that changes nothing in what is run would look as if nothing could notice it.
+Status check_applies(const ExploreArguments& from, const std::vector<Wanted>& wanted,
+                     const Subject& subject) {
+  if (!from.mutant || subject.hole != nullptr) return Done{};
+  for (const Wanted& one : wanted) {
+    ASSAY_TRY(const verify::Program program, verify::Program::make(one.setup));
+    const verify::Execution once = verify::run_default(program, {});
+    for (const verify::Mutation& mutation : verify::ordering_mutants(once.used))
+      if (verify::mutation_name(mutation) == *from.mutant) return Done{};
+  }
+  return bad_input(
+      fmt::format("the mutant {} changes nothing here: no program of this run performs "
+                  "that operation with that order; assay explore {} --mutants lists "
+                  "what can be taken away",
+                  in_quotes(*from.mutant), *from.protocol));
+}
+
+// How much a verdict without a finding says.
+std::string explored_text(const ExploreConfig& config, const std::vector<Explored>& explored) {
+  std::uint64_t executions = 0;
+  bool all = true;
+  for (const Explored& one : explored) {
+    executions += one.result.exploration.executions;
+    all = all && one.result.exploration.exhausted;
+  }
+  if (config.search == Search::kExhaustive && all)
+    return fmt::format("every schedule, as {} classes of equivalent ones", executions);
+  if (config.search == Search::kBounded && all)
+    return fmt::format("every schedule with few preemptions, {} executions", executions);
+  return fmt::format("a sample of {} executions", executions);
+}
+
 Expected<ExitCode> run_searches(const ExploreArguments& from, Protocol protocol,
                                 const Subject& subject, const Output& output) {
   ASSAY_TRY(const ExploreConfig config, parse_config(from));
   ASSAY_TRY(const std::int32_t jobs, integer_or<std::int32_t>("--jobs", from.jobs, 1, 256, 1));
   ASSAY_TRY(const std::vector<Wanted> wanted, wanted_programs(from, protocol, subject));
-  if (from.schedule) {
-    if (wanted.size() != 1)
-      return bad_input(
-          "--schedule is a run of one program; --case or --routing must say which one");
-    return run_schedule(from, wanted[0].what, wanted[0].setup, subject, output);
-  }
+  if (from.schedule && wanted.size() != 1)
+    return bad_input("--schedule is a run of one program; --case or --routing must say which one");
+  ASSAY_CHECK(check_applies(from, wanted, subject));
+  if (from.schedule) return run_schedule(from, wanted[0].what, wanted[0].setup, subject, output);
   const bool right = !from.mutant.has_value();
   std::vector<Explored> explored;
   std::vector<std::string> reasons;
@@ -138,8 +172,13 @@ Expected<ExitCode> run_searches(const ExploreArguments& from, Protocol protocol,
     const bool all = config.search == Search::kExhaustive || config.search == Search::kBounded;
     if (all && !e.exhausted)
       reasons.push_back(
-          fmt::format("search {} is not exhausted after {:.0f} s", done.name, e.seconds));
-    if (!right) continue;
+          fmt::format("search {} is not exhausted after {} executions in {:.0f} s; a larger "
+                      "--budget goes on",
+                      done.name, e.executions, e.seconds));
+    if (!right) {
+      reasons.push_back(fmt::format("search {} does not notice the mutant", done.name));
+      continue;
+    }
     done.control = verify::find_control(program, config);
     if (!done.control)
       reasons.push_back(fmt::format("search {} catches no ordering mutant", done.name));
@@ -153,6 +192,7 @@ Expected<ExitCode> run_searches(const ExploreArguments& from, Protocol protocol,
   if (from.mutant) document.field("mutant", *from.mutant);
   document.field("boundary", std::string(verify::boundary_name(wanted[0].setup.boundary)));
   document.field("scheduler", scheduler_name(config.search));
+  document.field("explored", explored_text(config, explored));
   document.field("seed", config.seed);
   document.table("searches", table_of(explored));
   if (!reasons.empty()) document.list("reasons", {reasons.begin(), reasons.end()});
@@ -163,8 +203,17 @@ Expected<ExitCode> run_searches(const ExploreArguments& from, Protocol protocol,
 }
 
 Expected<ExitCode> run_explore(const ExploreArguments& from) {
-  ASSAY_TRY(const Output output, Output::open(from.json));
-  if (from.perfetto) ASSAY_CHECK(check_writable(*from.perfetto));
+  ASSAY_TRY(const Output output, Output::open(from.json, {from.routing, from.perfetto}));
+  if (from.perfetto) {
+    ASSAY_CHECK(check_writable(*from.perfetto));
+    ASSAY_CHECK(check_not_input(*from.perfetto, {from.routing}));
+  }
+  for (const auto& [flag, given] : {std::pair("--ep", &from.ep),
+                                    {"--steps", &from.steps},
+                                    {"--layers", &from.layers},
+                                    {"--hidden", &from.hidden}})
+    if (given->has_value() && !from.routing && !from.mutants)
+      return bad_input(fmt::format("{} belongs to --routing; a --case has keys for sizes", flag));
   if (from.mutants) return run_mutants(from, output);
   if (!from.protocol)
     return bad_input(

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "model/core/text.hpp"
 #include "tools/cli/document.hpp"
 #include "tools/cli/progress.hpp"
 #include "tools/explore.hpp"
@@ -69,13 +70,20 @@ void add_report(Document& document, const verify::MutantReport& report) {
 }  // namespace
 
 Expected<ExitCode> run_mutants(const ExploreArguments& from, const Output& output) {
-  for (const OptionalText* other : {&from.case_text, &from.routing, &from.schedule, &from.mutant,
-                                    &from.scheduler, &from.boundary})
+  for (const OptionalText* other :
+       {&from.case_text, &from.routing, &from.schedule, &from.mutant, &from.scheduler,
+        &from.boundary, &from.ep, &from.steps, &from.layers, &from.hidden, &from.lanes, &from.ctas,
+        &from.resident, &from.seed, &from.jobs, &from.perfetto})
     if (other->has_value())
       return bad_input(
-          "--mutants runs every mutant through every search; --case, --routing, --schedule, "
-          "--mutant, --scheduler and --boundary belong to a run without it");
+          "--mutants runs every mutant through every search and takes --budget and --json alone; "
+          "--case, --mutant, --scheduler and all others belong to a run without it");
   ASSAY_TRY(const machine::ExploreConfig config, parse_config(from));
+  if (config.max_executions != ~std::uint64_t{0})
+    return bad_input(
+        fmt::format("--budget is {}; with --mutants it is the seconds of one search, "
+                    "as 60s",
+                    in_quotes(*from.budget)));
   std::vector<Protocol> protocols = {Protocol::kFence, Protocol::kSentinel};
   if (from.protocol) {
     ASSAY_TRY(const Protocol only, verify::parse_protocol(*from.protocol));

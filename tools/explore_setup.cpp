@@ -200,6 +200,7 @@ std::string repro_of(const ExploreArguments& from, const verify::MustShow* what,
     add("--scheduler", from.scheduler);
     add("--budget", from.budget);
     add("--seed", from.seed);
+    add("--jobs", from.jobs);  // each job has a seed of its own
   } else {
     repro.flags.emplace_back("--schedule", schedule);
   }

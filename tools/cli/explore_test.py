@@ -1,6 +1,7 @@
 """assay explore: protocols under adversarial schedules, mutants, schedules that replay."""
 
 import json
+import resource
 import shlex
 import unittest
 
@@ -100,10 +101,37 @@ class Explore(Command):
                 (["fence", "--jobs", 0], ["--jobs is 0"]),
                 (["fence", "--seed", -1], ["--seed"]),
                 (["--mutants", "--case", "ep=2"], ["--mutants", "--case"]),
+                (["--mutants", "--lanes", 7], ["--mutants", "--budget"]),
+                (["--mutants", "--budget", 1], ['"1"', "seconds"]),
+                (["fence", "--ep", 4], ["--ep", "--routing"]),
+                (["sentinel", "--mutant", "DispatchRelease.drop"], ["DispatchRelease.drop"]),
+                (["fence", "--mutant", "DispatchTakeSlot.drop"], ["DispatchTakeSlot.drop"]),
+                (["fence", "--case", "tokens=1", "--schedule", "33t0.500t77"], ["schedule", "step"]),
+                (["fence", "--json=x.json", "--perfetto", "./x.json"], ["twice"]),
                 (["fence", "--routing", "/nonexistent"], ["/nonexistent"]),
                 (["fence", "--routing", SAMPLE, *self.SMALL], ["--routing", "--case"])):
             with self.subTest(arguments):
                 self.refuse("explore", *arguments, says=says)
+
+    def test_a_schedule_with_a_tail_is_refused(self):
+        found = self.json("explore", "fence", *self.SMALL, "--mutant", "DispatchRelease.drop",
+                          code=MISMATCH)["counterexample"]
+        again = ("explore", "fence", *self.SMALL, "--mutant", "DispatchRelease.drop", "--schedule")
+        self.succeed(*again, found["schedule"], code=MISMATCH)
+        self.refuse(*again, found["schedule"] + ".500t77", says="schedule")
+
+    def test_a_mutant_that_nothing_notices_is_no_success(self):
+        result = self.json("explore", "fence", *self.SMALL, "--mutant", "CombinePull.weak",
+                           code=MISMATCH)
+        self.assertEqual(result["verdict"], "MISTRUSTED")
+        self.assertIn("does not notice", result["reasons"][0])
+
+    def test_too_little_memory_or_too_few_threads_are_a_sentence(self):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_AS, (400 << 20, 400 << 20))
+        result = run("explore", "fence", "--scheduler", "random", "--budget", 50, "--jobs", 64,
+                     preexec_fn=limit)
+        self.assertIn(result.returncode, (0, 3, 127), result.stderr)
 
     def test_what_is_not_compiled_is_unsupported(self):
         self.refuse("explore", "fence", "--case", "experts=8 top_k=8", says="top_k is 8", code=3)

@@ -28,6 +28,12 @@ Status print(const std::string& text) {
   return Done{};
 }
 
+// Absolute first: of a relative name that does not exist, weakly_canonical keeps the spelling.
+std::filesystem::path spelled(const std::string& path) {
+  std::error_code failed;
+  return std::filesystem::weakly_canonical(std::filesystem::absolute(path, failed), failed);
+}
+
 }  // namespace
 
 Status check_writable(const std::string& path) {
@@ -56,9 +62,7 @@ Status check_not_input(const std::string& output,
       return cannot_write(
           output, fmt::format("it is {}, which this command also uses", in_quotes(*input, 300)));
     // Two outputs that do not exist yet are one file if they are spelled alike.
-    if (input && absent &&
-        std::filesystem::weakly_canonical(output, absent) ==
-            std::filesystem::weakly_canonical(*input, absent))
+    if (input && absent && spelled(output) == spelled(*input))
       return cannot_write(output, "the command line names it twice");
   }
   return Done{};

@@ -2,6 +2,7 @@
 #include "verify/explore/search.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <memory>
 #include <thread>
 
@@ -68,7 +69,9 @@ SearchResult search_in_jobs(const Program& program, const Mutation& mutation,
       config.search == machine::Search::kRandom || config.search == machine::Search::kPct;
   if (jobs <= 1 || !shares) return search(program, mutation, config, executed);
   std::vector<SearchResult> results(static_cast<std::size_t>(jobs));
+  std::vector<std::exception_ptr> failures(results.size());  // none may leave a thread
   std::vector<std::thread> threads;
+  threads.reserve(results.size());
   for (std::int32_t job = 0; job < jobs; ++job) {
     machine::ExploreConfig own = config;
     const auto number = static_cast<std::uint64_t>(job);
@@ -77,11 +80,22 @@ SearchResult search_in_jobs(const Program& program, const Mutation& mutation,
     if (number > 0) own.seed = machine::splitmix64(state);
     const auto all = static_cast<std::uint64_t>(jobs);
     own.max_executions = config.max_executions / all + (number < config.max_executions % all);
-    threads.emplace_back([&program, &mutation, own, &executed, &results, job] {
-      results[static_cast<std::size_t>(job)] = search(program, mutation, own, executed);
-    });
+    const auto work = [&program, &mutation, own, &executed, &results, &failures, number] {
+      try {
+        results[number] = search(program, mutation, own, executed);
+      } catch (...) {
+        failures[number] = std::current_exception();
+      }
+    };
+    try {
+      threads.emplace_back(work);
+    } catch (const std::exception&) {  // no more threads: this one does the job's share
+      work();
+    }
   }
   for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& failure : failures)
+    if (failure != nullptr) std::rethrow_exception(failure);
   SearchResult sum = std::move(results.front());
   for (std::size_t job = 1; job < results.size(); ++job) {
     const machine::Exploration& other = results[job].exploration;
@@ -128,8 +142,7 @@ Expected<Execution> replay(const Program& program, const Mutation& mutation,
   parts.scheduler = machine::replay_schedule(&parsed, &report);
   parts.observer = record;
   Execution done = program.run(mutation, with_memory(std::move(parts), program));
-  if (done.result.status == machine::RunStatus::kAbandoned || !report.misfit.empty())
-    ASSAY_CHECK(machine::replay_fitted(parsed, report));
+  ASSAY_CHECK(machine::replay_fitted(parsed, report));
   return done;
 }
 
