@@ -106,7 +106,7 @@ class Explore(Command):
                 (["fence", "--ep", 4], ["--ep", "--routing"]),
                 (["sentinel", "--mutant", "DispatchRelease.drop"], ["DispatchRelease.drop"]),
                 (["fence", "--mutant", "DispatchTakeSlot.drop"], ["DispatchTakeSlot.drop"]),
-                (["fence", "--case", "tokens=1", "--schedule", "33t0.500t77"], ["schedule", "step"]),
+                (["fence", "--case", "tokens=1", "--schedule", "33t0.9t7"], ["schedule", "step"]),
                 (["fence", "--json=x.json", "--perfetto", "./x.json"], ["twice"]),
                 (["fence", "--routing", "/nonexistent"], ["/nonexistent"]),
                 (["fence", "--routing", SAMPLE, *self.SMALL], ["--routing", "--case"])):
