@@ -3,11 +3,7 @@
 // second of one core for several run lengths; the budget of 10 M per second is for the defaults.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <ctime>
-#include <vector>
-
-#include "model/machine/machine.hpp"
+#include "model/machine/bench.hpp"
 
 namespace assay::machine {
 namespace {
@@ -27,13 +23,6 @@ void copy_row(O& ops, Window source, Window target) {
   }
 }
 
-// Of this process: the wall clock would measure the neighbours of a busy machine as well.
-double cpu_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
 double accesses_per_second(std::uint32_t group_size, std::uint32_t longest_run) {
   MachineConfig config;
   config.num_ranks = kRanks;
@@ -44,19 +33,11 @@ double accesses_per_second(std::uint32_t group_size, std::uint32_t longest_run) 
   const Window target = machine.allocate_window("target", kRows * kRowBytes, 16, Fill::kPoison);
   for (std::int32_t r = 0; r < kRanks; ++r)
     machine.fill(source.of(RankId(r)), kRows * kRowBytes, std::byte{1});
-  std::vector<double> rates;
-  for (int sample = 0; sample < 9; ++sample) {
+  return ordered_operations_per_second(machine, [&](std::uint64_t) {
     for (std::int32_t r = 0; r < kRanks; ++r)
       machine.enqueue(RankId(r), kDefaultStream,
                       Kernel{"copy", kRows, [&](SimOps& ops) { copy_row(ops, source, target); }});
-    const double begin = cpu_seconds();
-    const RunResult result = machine.run();
-    const double took = cpu_seconds() - begin;
-    CONTRACT(result.ok(), result.report);
-    rates.push_back(static_cast<double>(result.counters.ordered_operations) / took);
-  }
-  std::sort(rates.begin() + 1, rates.end());  // the first run also creates the pages
-  return rates[1 + (rates.size() - 1) / 2];
+  });
 }
 
 int run() {

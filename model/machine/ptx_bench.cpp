@@ -5,11 +5,7 @@
 // defaults. A 16-byte access counts as one operation, although it is four for the memory model.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <ctime>
-#include <vector>
-
-#include "model/machine/machine.hpp"
+#include "model/machine/bench.hpp"
 #include "model/machine/ptx_memory.hpp"
 
 namespace assay::machine {
@@ -47,13 +43,6 @@ void receive_row(O& ops, Window target, Window flags, std::uint64_t round) {
     ops.load(as<Vec16>, relaxed_sys, Site::kCombinePull, target.of(ops.rank()).at(row + at));
 }
 
-// Of this process: the wall clock would measure the neighbours of a busy machine as well.
-double cpu_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
 double operations_per_second(Boundary boundary, std::uint32_t group_size,
                              std::uint32_t longest_run) {
   MachineConfig config;
@@ -69,24 +58,17 @@ double operations_per_second(Boundary boundary, std::uint32_t group_size,
   const Window flags = machine.allocate_window("flags", kRows * 8, 8, Fill::kZero);
   for (std::int32_t r = 0; r < kRanks; ++r)
     machine.fill(source.of(RankId(r)), kRows * kRowBytes, std::byte{1});
-  std::vector<double> rates;
-  for (std::uint64_t round = 1; round <= 9; ++round) {
+  return ordered_operations_per_second(machine, [&](std::uint64_t round) {
     for (std::int32_t r = 0; r < kRanks; ++r) {
-      machine.enqueue(
-          RankId(r), kDefaultStream,
-          Kernel{"send", kRows, [&](SimOps& ops) { send_row(ops, source, target, flags, round); }});
-      machine.enqueue(RankId(r), kDefaultStream, Kernel{"receive", kRows, [&](SimOps& ops) {
+      machine.enqueue(RankId(r), kDefaultStream, Kernel{"send", kRows, [&, round](SimOps& ops) {
+                                                          send_row(ops, source, target, flags,
+                                                                   round);
+                                                        }});
+      machine.enqueue(RankId(r), kDefaultStream, Kernel{"receive", kRows, [&, round](SimOps& ops) {
                                                           receive_row(ops, target, flags, round);
                                                         }});
     }
-    const double begin = cpu_seconds();
-    const RunResult result = machine.run();
-    const double took = cpu_seconds() - begin;
-    CONTRACT(result.ok(), result.report);
-    rates.push_back(static_cast<double>(result.counters.ordered_operations) / took);
-  }
-  std::sort(rates.begin() + 1, rates.end());  // the first run also creates the pages
-  return rates[1 + (rates.size() - 1) / 2];
+  });
 }
 
 int run() {
