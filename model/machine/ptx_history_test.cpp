@@ -1,6 +1,7 @@
 // What the PTX-ordered memory remembers and forgets, and what it never shows: nothing that somebody
 // may still read or race with is forgotten, everything else is.
 #include "model/machine/ptx_memory_testing.hpp"
+#include "model/machine/schedulers.hpp"
 
 namespace assay::machine {
 namespace {
@@ -74,15 +75,8 @@ TEST_CASE("an acquire closes the pattern of a load whose write has been forgotte
 }
 
 TEST_CASE("a schedule of zeros is sequentially consistent", "[MAC-6.1]") {
-  class Zeros final : public Scheduler {
-    std::uint32_t choose_runnable(std::span<const RunnableId>, const PendingOperations&) override {
-      return 0;
-    }
-    std::uint32_t choose(Choice, std::uint32_t) override { return 0; }
-    std::uint32_t run_length() override { return 1; }
-  };
   MachineParts parts;
-  parts.scheduler = std::make_unique<Zeros>();
+  parts.scheduler = std::make_unique<FirstChoices>();
   parts.make_memory_model = ptx_memory(Boundary::kPtx);
   Machine machine(small_config(1, 2, 4), std::move(parts));
   const Window window = machine.allocate_window("words", 64, 64, Fill::kZero);

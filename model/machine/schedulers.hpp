@@ -9,6 +9,17 @@
 
 namespace assay::machine {
 
+// Answers 0 to everything: with PTX-ordered memory the sequentially consistent run in which the
+// first that can run does (SPEC MAC-6.1).
+class FirstChoices final : public Scheduler {
+ public:
+  std::uint32_t choose_runnable(std::span<const RunnableId>, const PendingOperations&) override {
+    return 0;
+  }
+  std::uint32_t choose(Choice, std::uint32_t) override { return 0; }
+  std::uint32_t run_length() override { return 1; }
+};
+
 // Burckhardt, Kothari, Musuvathi, Nagarakatte, "A Randomized Scheduler with Probabilistic
 // Guarantees of Finding Bugs", ASPLOS 2010: threads have random priorities, the highest that can
 // run runs, and at d - 1 random steps the running thread falls below all others. A bug that needs d

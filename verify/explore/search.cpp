@@ -9,6 +9,7 @@
 #include "model/core/case_text.hpp"
 #include "model/machine/ptx_memory.hpp"
 #include "model/machine/schedule.hpp"
+#include "model/machine/schedulers.hpp"
 #include "verify/explore/holes.hpp"
 #include "verify/explore/ordering.hpp"
 
@@ -146,23 +147,9 @@ Expected<Execution> replay(const Program& program, const Mutation& mutation,
   return done;
 }
 
-namespace {
-
-class FirstChoices final : public machine::Scheduler {
- public:
-  std::uint32_t choose_runnable(std::span<const machine::RunnableId>,
-                                const machine::PendingOperations&) override {
-    return 0;
-  }
-  std::uint32_t choose(machine::Choice, std::uint32_t) override { return 0; }
-  std::uint32_t run_length() override { return 1; }
-};
-
-}  // namespace
-
 Execution run_default(const Program& program, const Mutation& mutation) {
   machine::MachineParts parts;
-  parts.scheduler = std::make_unique<FirstChoices>();
+  parts.scheduler = std::make_unique<machine::FirstChoices>();
   return program.run(mutation, with_memory(std::move(parts), program));
 }
 
