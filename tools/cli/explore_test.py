@@ -5,7 +5,7 @@ import resource
 import shlex
 import unittest
 
-from cli_testing import Command, MISMATCH, SAMPLE, run
+from cli_testing import Command, MISMATCH, SAMPLE, limits_memory, run
 
 
 class Explore(Command):
@@ -126,6 +126,7 @@ class Explore(Command):
         self.assertEqual(result["verdict"], "MISTRUSTED")
         self.assertIn("does not notice", result["reasons"][0])
 
+    @limits_memory
     def test_too_little_memory_or_too_few_threads_are_a_sentence(self):
         def limit():
             resource.setrlimit(resource.RLIMIT_AS, (400 << 20, 400 << 20))

@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import unittest
 
-from cli_testing import (ASSAY, Command, MISMATCH, OK, PLUGIN, SAMPLE, UNSUPPORTED, run,
+from cli_testing import (ASSAY, Command, MISMATCH, OK, PLUGIN, SAMPLE, UNSUPPORTED, limits_memory, run,
                          trace_bytes)
 
 
@@ -130,6 +130,7 @@ class Verify(Command):
 
 
 class Memory(Command):
+    @limits_memory
     def test_too_little_memory_is_a_sentence_and_never_a_crash(self):
         codes = set()
         for megabytes in (60, 120, 180, 240, 300, 400, 600):
