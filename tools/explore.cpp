@@ -21,9 +21,13 @@ using verify::ProgramSetup;
 using verify::Protocol;
 using verify::Verdict;
 
+// A trace shows what went wrong.
+constexpr const char* kNoTrace = "nothing written: nothing went wrong, so there is nothing to show";
+
 // What one program's search came to.
 struct Explored {
   std::string name;
+  std::string title;
   std::string case_text;
   verify::SearchResult result;
   std::optional<verify::Control> control;
@@ -86,6 +90,7 @@ Expected<ExitCode> run_schedule(const ExploreArguments& from, const verify::Must
   document.field("boundary", std::string(verify::boundary_name(setup.boundary)));
   document.field("explored", "one schedule");
   if (!wrong) document.field("repro", repro_of(from, what, *from.schedule));
+  if (!wrong && from.perfetto) document.field("perfetto", kNoTrace);
   if (wrong)
     ASSAY_CHECK(add_finding(document, from, what, program, subject, *done.finding, *from.schedule,
                             nullptr));
@@ -94,12 +99,12 @@ Expected<ExitCode> run_schedule(const ExploreArguments& from, const verify::Must
 }
 
 Table table_of(const std::vector<Explored>& explored) {
-  Table table{{"search", "case", "executions", "blocked", "steps", "exhausted", "seconds",
-               "control", "control_executions"},
+  Table table{{"search", "program", "case", "executions", "blocked", "steps", "exhausted",
+               "seconds", "control", "control_executions"},
               {}};
   for (const Explored& one : explored) {
     const machine::Exploration& e = one.result.exploration;
-    table.rows.push_back({one.name, one.case_text, e.executions, e.blocked, e.max_depth,
+    table.rows.push_back({one.name, one.title, one.case_text, e.executions, e.blocked, e.max_depth,
                           e.exhausted, e.seconds, one.control ? one.control->mutant : "",
                           one.control ? one.control->executions : std::uint64_t{0}});
   }
@@ -159,6 +164,7 @@ Expected<ExitCode> run_searches(const ExploreArguments& from, Protocol protocol,
     ASSAY_TRY(const verify::Program program, verify::Program::make(one.setup));
     Explored& done = explored.emplace_back();
     done.name = one.what == nullptr ? "case" : std::string(one.what->name);
+    done.title = one.what == nullptr ? "" : std::string(one.what->title);
     done.case_text = one.case_text;
     done.result = verify::search_in_jobs(program, subject.mutation, config, jobs,
                                          [&] { progress.advance(); });
@@ -198,6 +204,7 @@ Expected<ExitCode> run_searches(const ExploreArguments& from, Protocol protocol,
   if (!reasons.empty()) document.list("reasons", {reasons.begin(), reasons.end()});
   if (wrong) document.group("counterexample") = std::move(finding);
   if (!wrong) document.field("repro", repro_of(from, nullptr, ""));
+  if (!wrong && from.perfetto) document.field("perfetto", kNoTrace);
   ASSAY_CHECK(output.write(document));
   return static_cast<ExitCode>(verify::exit_code(verdict));
 }
@@ -239,6 +246,9 @@ Action declare_explore(Arguments& arguments) {
       arguments.option("--lanes", "N", "threads of a CTA (default 1)"),
       arguments.option("--ctas", "N", "CTAs of a Sentinel kernel (default as on a GPU)"),
       arguments.option("--resident", "N", "CTAs of a rank in flight at once (default all)"),
+      arguments.option("--stops", "WHEN",
+                       "the first rank stops at the start, or before its first combine; the "
+                       "others' waits run out"),
       arguments.option("--scheduler", "NAME", "random, pct, bounded or exhaustive (default)"),
       arguments.option("--boundary", "NAME",
                        "what a kernel's end orders: ptx (default), flush, pdl"),

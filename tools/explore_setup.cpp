@@ -28,6 +28,8 @@ constexpr Named<Search> kSchedulers[] = {{"random", Search::kRandom},
                                          {"pct", Search::kPct},
                                          {"bounded", Search::kBounded},
                                          {"exhaustive", Search::kExhaustive}};
+constexpr Named<verify::Variant> kStops[] = {{"start", verify::Variant::kFirstRankSilent},
+                                             {"combine", verify::Variant::kFirstRankLeaves}};
 constexpr Named<Boundary> kBoundaries[] = {
     {"ptx", Boundary::kPtx}, {"flush", Boundary::kFlush}, {"pdl", Boundary::kPdl}};
 
@@ -98,6 +100,11 @@ Status read_routing(const ExploreArguments& from, ProgramSetup& setup) {
   return Done{};
 }
 
+Status parse_stops(const ExploreArguments& from, ProgramSetup& setup) {
+  ASSAY_TRY(setup.variant, parse_named("--stops", from.stops, kStops, setup.variant));
+  return Done{};
+}
+
 Status parse_sizes(const ExploreArguments& from, ProgramSetup& setup) {
   const auto size = [](const char* name, const OptionalText& text, std::uint32_t max,
                        std::uint32_t& into) -> Status {
@@ -134,8 +141,14 @@ Expected<std::vector<Wanted>> wanted_programs(const ExploreArguments& from, Prot
                        std::string case_text) -> Status {
     setup.protocol = protocol;
     setup.boundary = boundary;
+    ASSAY_CHECK(parse_stops(from, setup));
+    if (from.stops && subject.hole != nullptr && subject.hole->variant != verify::Variant::kNone)
+      return bad_input(
+          fmt::format("the mutant {} is a misuse of its own; --stops does not go with "
+                      "it",
+                      in_quotes(*from.mutant)));
     if (subject.hole != nullptr) {
-      setup.variant = subject.hole->variant;
+      if (subject.hole->variant != verify::Variant::kNone) setup.variant = subject.hole->variant;
       setup.kernels = subject.hole->kernels;
     }
     ASSAY_CHECK(parse_sizes(from, setup));
@@ -194,6 +207,7 @@ std::string repro_of(const ExploreArguments& from, const verify::MustShow* what,
   add("--lanes", from.lanes, what == nullptr ? "" : number(what->group_size, 1));
   add("--ctas", from.ctas, what == nullptr ? "" : number(what->ctas, 0));
   add("--resident", from.resident, what == nullptr ? "" : number(what->resident_ctas, 0xFFFFFFFFu));
+  add("--stops", from.stops, what == nullptr ? "" : name_in(kStops, what->variant));
   add("--boundary", from.boundary);
   add("--mutant", from.mutant);
   if (schedule.empty()) {

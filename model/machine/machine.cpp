@@ -64,6 +64,9 @@ void Machine::forget(Address from, std::uint64_t bytes) {
   engine_->memory().forget(from, bytes);
   engine_->host_wrote(from, bytes);
 }
+void Machine::name_parts(const std::vector<NamedPart>* parts) {
+  engine_->memory().name_parts(parts);
+}
 
 StreamId Machine::add_stream(RankId rank) { return engine_->add_stream(rank); }
 void Machine::enqueue(RankId rank, StreamId stream, Kernel kernel) {

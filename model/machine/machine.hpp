@@ -74,6 +74,9 @@ class Machine {
   // Makes bytes poison again, as if never written: a buffer that is about to be used anew.
   void forget(Address from, std::uint64_t bytes);
 
+  // Names for reports: parts of allocations, which must outlive the machine.
+  void name_parts(const std::vector<NamedPart>* parts);
+
   // Streams run their nodes in order; different streams are unordered. Both may be called from host
   // nodes while the machine runs. A host node runs at once, between two operations of threads.
   StreamId add_stream(RankId rank);

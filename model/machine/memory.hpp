@@ -120,6 +120,13 @@ class PageCache {
   std::array<Entry, std::size_t{1} << kLog2Entries> entries_{};
 };
 
+// A part of an allocation that has a name of its own: "recv_counters" of a workspace.
+struct NamedPart {
+  std::string name;
+  Address first;
+  std::uint64_t bytes = 0;
+};
+
 class Memory {
  public:
   explicit Memory(std::int32_t num_ranks);
@@ -168,14 +175,19 @@ class Memory {
   void add_watcher(Address address);
   void remove_watcher(Address address);
 
-  // "'recv' of rank 2 + 4096 (of 4096 bytes)", for messages.
+  // For messages. Within a named part: "'workspace' of rank 2 + 900 (of 2176 bytes; recv_counters +
+  // 4)". The parts must outlive the memory and lie within allocations.
   std::string describe(Address address) const;
+  void name_parts(const std::vector<NamedPart>* parts) { parts_ = parts; }
+  // The shortest name: "recv_counters of rank 2 + 4", or "'workspace' of rank 2 + 900".
+  std::string place_name(Address address) const;
   // For an access that no allocation contains: the nearest allocation, and by how much it misses.
   std::string describe_miss(Address address, std::uint64_t bytes) const;
   std::int32_t num_ranks() const { return static_cast<std::int32_t>(caches_.size()); }
   std::uint64_t touched_bytes() const { return num_pages_ * kPageBytes; }
 
  private:
+  const NamedPart* part_at(Address address) const;
   Allocation* allocation_before(std::uint64_t raw);
   const Allocation* allocation_before(std::uint64_t raw) const;  // the last that starts at or below
   std::size_t index_before(std::uint64_t raw) const;
@@ -193,6 +205,7 @@ class Memory {
   std::vector<std::unique_ptr<Page>> free_pages_;
   std::vector<PageCache> caches_;  // by rank
   bool caches_closed_ = false;
+  const std::vector<NamedPart>* parts_ = nullptr;
 };
 
 // Bits of Page::written, for an aligned access that lies in one page.

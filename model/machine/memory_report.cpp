@@ -32,9 +32,30 @@ std::string Memory::describe(Address address) const {
   const Allocation* allocation = allocation_before(address.raw);
   if (allocation == nullptr)
     return fmt::format("{:#x}, which is below every allocation", address.raw);
-  return fmt::format("'{}'{} of rank {} + {} (of {} bytes)", allocation->name,
-                     allocation->released ? ", released," : "", allocation->rank.value(),
-                     address.raw - allocation->first.raw, allocation->bytes);
+  const NamedPart* part = part_at(address);
+  return fmt::format(
+      "'{}'{} of rank {} + {} (of {} bytes{})", allocation->name,
+      allocation->released ? ", released," : "", allocation->rank.value(),
+      address.raw - allocation->first.raw, allocation->bytes,
+      part == nullptr ? "" : fmt::format("; {} + {}", part->name, address.raw - part->first.raw));
+}
+
+std::string Memory::place_name(Address address) const {
+  const Allocation* allocation = allocation_before(address.raw);
+  const NamedPart* part = part_at(address);
+  if (part != nullptr && allocation != nullptr)
+    return fmt::format("{} of rank {} + {}", part->name, allocation->rank.value(),
+                       address.raw - part->first.raw);
+  const std::string text = describe(address);
+  return text.substr(0, text.find(" (of "));
+}
+
+// Parts may overlap, as the rows of rounds do: the first that was named wins.
+const NamedPart* Memory::part_at(Address address) const {
+  if (parts_ == nullptr) return nullptr;
+  for (const NamedPart& part : *parts_)
+    if (address.raw >= part.first.raw && address.raw - part.first.raw < part.bytes) return &part;
+  return nullptr;
 }
 
 std::string Memory::describe_miss(Address address, std::uint64_t bytes) const {

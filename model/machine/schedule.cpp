@@ -226,7 +226,8 @@ class Replayer final : public Scheduler {
                                 const PendingOperations&) override {
     check_answers_used();
     if (report_.misfit.empty() && report_.steps == schedule_.steps.size())
-      misfit(report_.steps + 1, "the schedule has ended, the program has not");
+      misfit(report_.steps + 1,
+             "the schedule has ended, the program has not: what it was recorded on stopped here");
     if (!report_.misfit.empty()) return kAbandonRun;
     const RunnableId who = schedule_.steps[report_.steps].who;
     const auto at = std::find(runnable.begin(), runnable.end(), who);

@@ -166,7 +166,9 @@ TEST_CASE("a schedule that does not fit ends the run and says at which step", "[
     return fitted.error().sentence;
   };
   const std::string prefix = "the schedule does not fit the program at step ";
-  CHECK(misfit("none") == prefix + "1: the schedule has ended, the program has not");
+  CHECK(misfit("none") ==
+        prefix +
+            "1: the schedule has ended, the program has not: what it was recorded on stopped here");
   CHECK(misfit("t0.t9") == prefix + "2: t9 cannot run; t0, t1, t2, t3, t4, t5, t6, t7 can");
   CHECK(misfit("h0") == prefix + "1: h0 cannot run; t0, t1, t2, t3, t4, t5, t6, t7 can");
   CHECK(misfit("t0.r1") == prefix +

@@ -68,16 +68,11 @@ RunRecord::Happening& RunRecord::add(Kind kind, std::size_t lane) {
 
 void RunRecord::step_began(std::uint64_t step, RunnableId) { step_ = step; }
 
-std::string RunRecord::where(Address address) const {
-  const std::string text = memory_->describe(address);
-  return text.substr(0, text.find(" (of "));
-}
-
 void RunRecord::performed(const Performed& what) {
   Happening& now = add(Kind::kOperation, lane_of_slot_[what.event.slot]);
   now.event = what.event;
   now.timed_out = what.timed_out;
-  if (what.event.bytes != 0) now.where = where(what.event.address);
+  if (what.event.bytes != 0) now.where = memory_->place_name(what.event.address);
   now.value = hex(what.read);
   now.writes = !what.written.empty();
   if (now.writes) now.value += (now.value.empty() ? "" : " -> ") + hex(what.written);
@@ -121,7 +116,7 @@ std::size_t RunRecord::last_write(std::uint64_t first, std::uint32_t bytes,
 void RunRecord::wait_began(const MemoryEvent& event, const Await& await, std::uint64_t seen) {
   Happening& now = add(Kind::kWaitBegins, lane_of_slot_[event.slot]);
   now.event = event;
-  now.where = where(event.address);
+  now.where = memory_->place_name(event.address);
   now.value = fmt::format("{:#x}, needs {}{:#x}", seen,
                           await.until == Until::kEquals ? "" : "other than ", await.expected);
   wait_of_slot_[event.slot] = happenings_.size() - 1;
@@ -149,7 +144,9 @@ void RunRecord::thread_began(ThreadSlot slot, const ThreadPlace& place) {
   }
   lane_of_slot_[slot] = lane_of({place.rank, place.stream, place.cta, place.thread, false});
   wait_of_slot_[slot] = kNone;
-  add(Kind::kBegin, lane_of_slot_[slot]).kernel = kernel_of_grid_[place.grid];
+  Happening& now = add(Kind::kBegin, lane_of_slot_[slot]);
+  now.kernel = kernel_of_grid_[place.grid];
+  now.event.slot = slot;
 }
 
 void RunRecord::thread_ended(ThreadSlot slot) { add(Kind::kEnd, lane_of_slot_[slot]); }
@@ -186,7 +183,7 @@ std::string text_of(const RunRecord& record, const Row& row) {
   const std::string times = row.count > 1 ? fmt::format(" (and {} more)", row.count - 1) : "";
   switch (what.kind) {
     case Kind::kBegin:
-      return fmt::format("begins {}", what.kernel);
+      return fmt::format("begins {} as t{}", what.kernel, what.event.slot);
     case Kind::kEnd:
       return "ends";
     case Kind::kHost:

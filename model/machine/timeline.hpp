@@ -37,7 +37,7 @@ class RunRecord final : public Observer {
     std::uint64_t step = 0;
     std::size_t lane = 0;
     MemoryEvent event{};
-    std::string where;   // "'flags' of rank 1 + 16"; of a barrier, who passes
+    std::string where;   // "flags of rank 1 + 16"; of a barrier, who passes
     std::string value;   // read or written; "old -> new" for an atomic
     std::string kernel;  // kBegin, kHost: its name
     bool timed_out = false;
@@ -67,7 +67,6 @@ class RunRecord final : public Observer {
  private:
   Happening& add(Kind kind, std::size_t lane);
   std::size_t lane_of(const Lane& lane);
-  std::string where(Address address) const;
   void link_reads(Happening& reader, const Performed& what);
   std::size_t last_write(std::uint64_t first, std::uint32_t bytes, std::uint64_t step) const;
 
@@ -88,7 +87,8 @@ class RunRecord final : public Observer {
   RunResult result_;
 };
 
-// One row per operation, one lane per thread; the text begins in its thread's lane. Repeated
+// One row per operation, one lane per thread; the text begins in its thread's lane. A thread begins
+// "as t3" if the schedule string calls it so: the numbers of ended threads are used again. Repeated
 // operations of one thread at one site share a row. Of a long run only what leads to its end is
 // shown: the last rows, reads of old writes, and the writes that these have read.
 std::string print_timeline(const RunRecord& record, std::size_t max_rows = 60);

@@ -118,11 +118,14 @@ RunRecord record_of(const Execute& execute, std::string* schedule = nullptr) {
 }
 
 TEST_CASE("a timeline has a lane per thread and says which write was read", "[MAC-7.10]") {
-  const Execute execute = [](MachineParts parts) {
+  std::vector<NamedPart> named;
+  const Execute execute = [&named](MachineParts parts) {
     parts.make_memory_model = ptx_memory(Boundary::kPtx);
     Machine machine(small_config(1, 2, 1), std::move(parts));
     const Window window = machine.allocate_window("inbox", 64, 16, Fill::kZero);
     const Address inbox = window.of(RankId(1));
+    named = {{"ticket", inbox.at(28), 8}};
+    machine.name_parts(&named);
     testing::enqueue(machine, 0, "send", 1, [inbox](SimOps& ops) {
       ops.store(relaxed_sys, Site::kDispatchStorePayload, inbox.at(16), std::uint32_t{6});
       ops.atomic_add(relaxed_sys, Site::kDispatchTicket, inbox.at(32), std::uint32_t{1});
@@ -145,11 +148,11 @@ TEST_CASE("a timeline has a lane per thread and says which write was read", "[MA
   CHECK(!outcome->ok);
   CHECK(print_timeline(record) ==
         "  step  r0.c0.t0   r1.c0.t0   r1.host    \n"
-        "     0  begins send\n"
-        "     0  |          begins receive\n"
+        "     0  begins send as t0\n"
+        "     0  |          begins receive as t1\n"
         "     1  |          DispatchWait waits: 'inbox' of rank 1 + 0 is 0x0, needs 0x9\n"
         "     3  DispatchStorePayload st.relaxed.sys 'inbox' of rank 1 + 16 <- 0x6\n"
-        "     4  DispatchTicket atom.relaxed.sys 'inbox' of rank 1 + 32 is 0x0 -> 0x1\n"
+        "     4  DispatchTicket atom.relaxed.sys ticket of rank 1 + 4 is 0x0 -> 0x1\n"
         "     5  DispatchFlag st.relaxed.sys 'inbox' of rank 1 + 0 <- 0x9\n"
         "     5  ends\n"
         "     6  |          DispatchWait wait.relaxed.sys 'inbox' of rank 1 + 0 is 0x9, written in "

@@ -15,7 +15,8 @@ class Explore(Command):
         for protocol in ("fence", "sentinel"):
             result = self.json("explore", protocol)
             self.assertEqual(result["verdict"], "CONFORMS")
-            self.assertEqual([row["search"] for row in result["searches"]], ["a", "b", "b1", "c"])
+            self.assertEqual([row["search"] for row in result["searches"]],
+                             ["a", "b", "b1", "c", "g", "h"])
             for row in result["searches"]:
                 self.assertTrue(row["exhausted"])
                 self.assertTrue(row["control"], "a search that catches no mutant proves nothing")
@@ -133,6 +134,17 @@ class Explore(Command):
         result = run("explore", "fence", "--scheduler", "random", "--budget", 50, "--jobs", 64,
                      preexec_fn=limit)
         self.assertIn(result.returncode, (0, 3, 127), result.stderr)
+
+    def test_a_rank_that_stops_is_explored_and_its_counterexample_replays(self):
+        case = ("--case", "ep=2 experts=2 top_k=2 hidden=2 max_tokens=2 tokens=1,2 rounds=2",
+                "--stops", "combine", "--ctas", 2)
+        self.succeed("explore", "fence", *case)
+        found = self.json("explore", "fence", *case, "--mutant", "order_pulls_after_failure",
+                          code=MISMATCH)["counterexample"]
+        self.assertIn("--stops combine", found["repro"])
+        self.succeed(*shlex.split(found["repro"])[1:], code=MISMATCH)
+        self.refuse("explore", "fence", "--stops", "later", says=('"later"', "start", "combine"))
+        self.refuse("explore", "fence", *case, "--mutant", "two_handles", says="--stops")
 
     def test_what_is_not_compiled_is_unsupported(self):
         self.refuse("explore", "fence", "--case", "experts=8 top_k=8", says="top_k is 8", code=3)

@@ -7,8 +7,8 @@ import shlex
 import subprocess
 import unittest
 
-from cli_testing import (ASSAY, Command, MISMATCH, OK, PLUGIN, SAMPLE, UNSUPPORTED, limits_memory, run,
-                         trace_bytes)
+from cli_testing import (ASSAY, Command, MISMATCH, OK, PLUGIN, SAMPLE, UNSUPPORTED, limits_memory,
+                         run, trace_bytes)
 
 
 class Replay(Command):

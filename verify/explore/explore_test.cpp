@@ -133,6 +133,34 @@ TEST_CASE("rounds that change between the protocols are right, and so are growin
   }
 }
 
+TEST_CASE("when a rank stops, the others give up on it and touch nothing more",
+          "[VER-8.9][KER-3.2][KER-3.3]") {
+  for (const Protocol protocol : {Protocol::kFence, Protocol::kSentinel})
+    for (const Variant variant : {Variant::kFirstRankSilent, Variant::kFirstRankLeaves}) {
+      // As many experts as ranks and picks: every token goes everywhere, so everybody misses rank
+      // 0.
+      MustShow what{"", "", "ep=4 experts=4 top_k=4 hidden=6 max_tokens=3 tokens=2,3,1,3 rounds=3",
+                    2, 2};
+      what.variant = variant;
+      const Program program = program_of(protocol, what);
+      machine::ExploreConfig config;
+      config.search = machine::Search::kRandom;
+      config.max_executions = 300;
+      const SearchResult result = search(program, {}, config);
+      INFO(protocol_name(protocol) << ": " << (result.finding ? result.finding->sentence : ""));
+      CHECK_FALSE(result.finding.has_value());
+      // Only the failure's word and its particulars say so.
+      CHECK(run_default(program, {Site::kStatusStore, Weakening::kDrop}).finding.has_value());
+    }
+  MustShow what{"", "", "ep=3 experts=3 top_k=1 hidden=2 max_tokens=1 tokens=1 rounds=1", 1, 1};
+  what.variant = Variant::kFirstRankLeaves;
+  auto setup = setup_of(Protocol::kSentinel, what, nullptr);
+  REQUIRE(setup.has_value());
+  const auto program = Program::make(*std::move(setup));
+  REQUIRE_FALSE(program.has_value());
+  CHECK(program.error().sentence.find("sends rank 0 nothing in round 0") != std::string::npos);
+}
+
 TEST_CASE("mutations have names that read back", "[VER-8.6]") {
   const Program program = program_of(Protocol::kFence, named(Protocol::kFence, "b"));
   std::set<std::string> names;

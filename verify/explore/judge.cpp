@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 
@@ -249,6 +250,10 @@ void Judge::judge_end(machine::Machine& machine) {
                 fmt::format("a word of {} is not armed after the last round", place.region->name),
                 place.where);
   }
+  judge_untouched(machine);
+}
+
+void Judge::judge_untouched(machine::Machine& machine) {
   for (const Evidence::Range& range : evidence_.untouched) {
     if (machine.count_written(range.first, range.bytes) == 0) continue;
     std::uint64_t byte = 0;
@@ -261,10 +266,60 @@ void Judge::judge_end(machine::Machine& machine) {
   }
 }
 
+// Of a program in which a peer stops (SPEC VER-8.9).
+void Judge::judge_failure(machine::Machine& machine) {
+  using one_sided::StatusWord;
+  for (const Evidence::GivenUp& expected : evidence_.given_up) {
+    std::array<std::byte, StatusWord::kBytes> status{};
+    machine.peek(evidence_.status[index(expected.rank)], status);
+    const auto word = [&](std::uint64_t offset) {
+      std::uint32_t value = 0;
+      std::memcpy(&value, status.data() + offset, sizeof value);
+      return value;
+    };
+    const bool right =
+        word(StatusWord::kFailure) == static_cast<std::uint32_t>(one_sided::Failure::kTimeOut) &&
+        word(StatusWord::kEpoch) == expected.epoch &&
+        word(StatusWord::kPeer) == static_cast<std::uint32_t>(expected.peer.value());
+    if (right) continue;
+    const Status says = status_of(expected.rank, status.data());
+    return find("explore.progress",
+                fmt::format("rank {} must have given up in epoch {}, waiting for peer {}; {}",
+                            expected.rank.value(), expected.epoch, expected.peer.value(),
+                            says ? "its status word is not set" : says.error().sentence),
+                {at("rank", expected.rank)});
+  }
+  std::vector<std::byte> got;
+  for (std::size_t r = 0; r < evidence_.rounds.size(); ++r) {
+    for (RankId src{0}; src.value() < evidence_.setup.ep_size; src = src.next()) {
+      const std::vector<std::byte>& legal = evidence_.rounds[r].out[index(src)];
+      const Address out = evidence_.out[r][index(src)];
+      got.resize(legal.size());
+      machine.peek(out, got);
+      for (std::size_t byte = 0; byte < legal.size(); ++byte) {
+        if (machine.count_written(out.at(byte), 1) == 0) continue;
+        if (r < evidence_.rounds_combined && got[byte] == legal[byte]) continue;
+        return find("explore.bits",
+                    r < evidence_.rounds_combined
+                        ? "a row that was combined before the failure has other bits than the legal"
+                        : "a row was combined after the failure",
+                    {at("round", static_cast<std::int64_t>(r)), at("rank", src),
+                     at("byte", static_cast<std::int64_t>(byte))});
+      }
+    }
+  }
+  judge_untouched(machine);
+}
+
 std::optional<Mismatch> Judge::verdict(machine::Machine& machine,
                                        const machine::RunResult& result) {
   judge_result(result);
-  if (!finding_.has_value()) judge_end(machine);
+  if (!finding_.has_value()) {
+    if (evidence_.given_up.empty())
+      judge_end(machine);
+    else
+      judge_failure(machine);
+  }
   return std::move(finding_);
 }
 

@@ -57,6 +57,15 @@ struct Evidence {
   std::vector<Word> final_words;  // what control words hold at the end
   std::vector<Address> status;    // [rank]: status words
   std::vector<Range> armed;       // bytes that are all ones at the end
+  // Programs in which a peer stops: who must have given up, on whom, in which epoch; and how many
+  // rounds may have combined rows.
+  struct GivenUp {
+    RankId rank;
+    RankId peer;
+    std::uint32_t epoch = 0;
+  };
+  std::vector<GivenUp> given_up;
+  std::size_t rounds_combined = 0;
 };
 
 class Judge {
@@ -77,6 +86,8 @@ class Judge {
   void find(std::string_view check, std::string sentence, std::vector<Coordinate> where);
   void judge_result(const machine::RunResult& result);
   void judge_end(machine::Machine& machine);
+  void judge_failure(machine::Machine& machine);
+  void judge_untouched(machine::Machine& machine);
 
   const Evidence& evidence_;
   std::vector<bool> seen_;  // [round][dst][src][token]

@@ -67,6 +67,18 @@ class OneSidedProgram {
     });
   }
 
+  // Whether `rank` has stopped before it launches this kernel of round `r`.
+  bool has_stopped(RankId rank, std::size_t r, bool dispatch) const {
+    if (rank.value() != 0) return false;
+    if (variant() == Variant::kFirstRankSilent) return true;
+    return variant() == Variant::kFirstRankLeaves && (r > 0 || !dispatch);
+  }
+
+  // Whether nothing has failed before the experts of round `r`.
+  bool experts_run(std::size_t r) const {
+    return !is_failing(variant()) || (variant() == Variant::kFirstRankLeaves && r == 0);
+  }
+
   void add_round(std::size_t r, RankId rank) {
     if (variant() == Variant::kSkippedRound && r == 1 && rank.value() == ep() - 1) return;
     const RoundPlan plan = plan_of(r);
@@ -78,7 +90,9 @@ class OneSidedProgram {
       stream = static_cast<std::uint32_t>(r % 2);
       out_.streams_per_rank = 2;
     }
-    const auto add = [&](const char* name, std::uint32_t ctas, auto kernel, const auto& params) {
+    const auto add = [&](std::string_view name, std::uint32_t ctas, auto kernel,
+                         const auto& params) {
+      if (has_stopped(rank, r, name == "dispatch")) return;
       out_.launches.push_back({rank, stream, kernel_name(name, r), ctas,
                                [kernel, params](SimOps& sim, Running& running) {
                                  ExploreOps ops(sim, running.mutation);
@@ -87,6 +101,7 @@ class OneSidedProgram {
     };
     const int top_k = in_.setup.group.top_k;
     const auto add_experts = [&] {
+      if (!experts_run(r) || has_stopped(rank, r, false)) return;
       out_.launches.push_back({rank, stream, kernel_name("experts", r), 1,
                                ExpertsKernel{r, &out_.evidence.rounds[r], memory.window.of(rank),
                                              plan.recv_counters_at, plan.payload_at, rows_at(r)}});
@@ -146,6 +161,12 @@ class OneSidedProgram {
       evidence.out[r].push_back(memory.out);
       evidence.regions.push_back({"combined rows", memory.out, out_bytes, rank,
                                   static_cast<std::int32_t>(r), in_.plan.out_row_bytes(), 0});
+    }
+    if (is_failing(variant())) {
+      const bool silent = variant() == Variant::kFirstRankSilent;
+      if (rank.value() != 0) evidence.given_up.push_back({rank, RankId(0), silent ? 1u : 2u});
+      evidence.rounds_combined = silent ? 0 : 1;
+      return;  // words stay as the failure left them
     }
     const one_sided::WorkspaceOffsets at = in_.plan.workspace.offsets();
     const auto word = [&](std::uint64_t offset, std::uint32_t value, const char* what) {

@@ -41,6 +41,7 @@ struct Program::Impl {
   std::vector<RoundPlan> round_plans;
   Prepared prepared;
   ProgramMemory memory;  // of every execution's machine: addresses do not change
+  std::vector<machine::NamedPart> part_names{};
 
   ProgramMemory allocate(machine::Machine& machine) const;
   void write_inputs(machine::Machine& machine) const;
@@ -99,6 +100,22 @@ Status check_served(const ProgramSetup& setup, const ExploreKernels& kernels) {
       return unsupported("explored rounds have no dead ranks");
   if (setup.variant == Variant::kSkippedRound && setup.rounds.size() < 2)
     return bad_input("a program with a skipped round needs at least 2 rounds");
+  if (is_failing(setup.variant) && setup.group.ep_size < 2)
+    return bad_input("a program whose first rank stops needs at least 2 ranks");
+  return Done{};
+}
+
+// Under Sentinel only those miss a rank in combine that have sent it a token.
+Status check_missed(const ProgramSetup& setup, const std::vector<RoundTruth>& truth,
+                    const std::vector<moe::SlotRule>& rules) {
+  if (setup.variant != Variant::kFirstRankLeaves || rules[0] != moe::SlotRule::kTokenIndex)
+    return Done{};
+  for (RankId src{1}; src.value() < setup.group.ep_size; src = src.next())
+    if (truth[0].plan.recv_counter(RankId(0), src) == 0)
+      return bad_input(
+          fmt::format("rank {} sends rank 0 nothing in round 0 and would not miss it in combine; "
+                      "every rank must, for example with as many experts as ranks and top_k",
+                      src.value()));
   return Done{};
 }
 
@@ -114,6 +131,7 @@ Expected<Program> Program::make(ProgramSetup setup) {
     rules.push_back(round.max_tokens_per_rank <= sentinel_max ? moe::SlotRule::kTokenIndex
                                                               : moe::SlotRule::kCounterAnyOrder);
   ASSAY_TRY(std::vector<RoundTruth> truth, make_truth(setup.group, setup.rounds, rules));
+  ASSAY_CHECK(check_missed(setup, truth, rules));
   ASSAY_TRY(GroupPlan plan, plan_group(abi_config(setup.group), sentinel_max));
   if (setup.variant == Variant::kOneGeneration) {
     ASSAY_TRY(plan.workspace, with_one_generation(plan, sentinel_max));
@@ -138,6 +156,9 @@ Expected<Program> Program::make(ProgramSetup setup) {
   for (const PlainRound& round : plain) rounds.push_back(&round.round);
   const ProtocolInput input{impl->setup, impl->plan, impl->round_plans, rounds, impl->memory};
   prepare_one_sided(input, impl->prepared);
+  for (const NamedRegion& region : impl->prepared.evidence.regions)
+    if (region.round < 0)  // what belongs to a round is an allocation with a name of its own
+      impl->part_names.push_back({region.name, region.first, region.bytes});
   return Program(std::move(impl));
 }
 
@@ -157,6 +178,7 @@ machine::MachineConfig Program::Impl::config() const {
   // Every operation of these small programs is a choice; a run of this length is a livelock.
   config.longest_run = 1;
   config.step_budget = 10'000'000;
+  config.timeouts_fire = is_failing(setup.variant);
   return config;
 }
 
@@ -205,6 +227,7 @@ Execution Program::run(const Mutation& mutation, machine::MachineParts parts) co
   machine::Machine machine(impl_->config(), std::move(parts));
   const ProgramMemory memory = impl_->allocate(machine);
   CONTRACT(memory.window.first == impl_->memory.window.first, "addresses depend on the execution");
+  machine.name_parts(&impl_->part_names);
   impl_->write_inputs(machine);
   for (const auto& write : impl_->prepared.before) write(machine);
   for (std::int32_t r = 0; r < num_ranks(); ++r)

@@ -38,7 +38,13 @@ enum class Variant : std::uint8_t {
   kTwoHandles,     // two handles, each with a phase of its own, over one group's buffers
   kMovingRows,     // the rows that combine pulls lie behind the round's payloads
   kOneGeneration,  // Sentinel with one generation of slots fewer than it has
+  // No misuse, but a peer that stops; the others' waits run out (SPEC VER-8.9).
+  kFirstRankSilent,  // rank 0 launches nothing
+  kFirstRankLeaves,  // rank 0 launches nothing behind its first dispatch
 };
+constexpr bool is_failing(Variant v) {
+  return v == Variant::kFirstRankSilent || v == Variant::kFirstRankLeaves;
+}
 
 struct ProgramSetup {
   Protocol protocol = Protocol::kFence;

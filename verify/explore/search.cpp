@@ -31,6 +31,12 @@ constexpr MustShow kMustShow[] = {
      "ep=2 experts=2 top_k=2 hidden=6 max_tokens=2 tokens=2,1 rounds=1", 2, 2, 1},
     {"c", "3 ranks, 1 token each but for one without",
      "ep=3 experts=3 top_k=2 hidden=2 max_tokens=1 tokens=1,1,0 rounds=1", 1, 1},
+    {"g", "3 ranks, the first sends nothing",
+     "ep=3 experts=3 top_k=2 hidden=2 max_tokens=1 tokens=1 rounds=2", 1, 1, 0xFFFFFFFFu, 0, false,
+     Variant::kFirstRankSilent},
+    {"h", "2 ranks, the first leaves before its first combine, 2 CTAs",
+     "ep=2 experts=2 top_k=2 hidden=2 max_tokens=2 tokens=1,2 rounds=2", 1, 2, 0xFFFFFFFFu, 0,
+     false, Variant::kFirstRankLeaves},
     {"r", "3 ranks, up to 3 tokens, 2 rounds, 2 lanes",
      "ep=3 experts=6 top_k=2 hidden=6 max_tokens=3 tokens=3,1,2 rounds=2", 2, 2, 0xFFFFFFFFu, 300},
     {"s", "the same in sequential memory",
@@ -169,8 +175,9 @@ Expected<ProgramSetup> setup_of(Protocol protocol, const MustShow& what, const H
   setup.ctas = what.ctas;
   setup.resident_ctas = what.resident_ctas;
   setup.sequential = what.sequential;
+  setup.variant = what.variant;
   if (hole != nullptr) {
-    setup.variant = hole->variant;
+    if (hole->variant != Variant::kNone) setup.variant = hole->variant;
     setup.kernels = hole->kernels;
   }
   return setup;

@@ -47,8 +47,8 @@ struct Control {
 };
 std::optional<Control> find_control(const Program& program, const machine::ExploreConfig& config);
 
-// A program that is searched through, by name: "a", "b", "b1", "c" exhaustively; "r" and "s", which
-// are too large for that, by random schedules.
+// A program that is searched through, by name: "a", "b", "b1", "c", "g", "h" exhaustively; "r" and
+// "s", which are too large for that, by random schedules.
 struct MustShow {
   std::string_view name;
   std::string_view title;
@@ -60,6 +60,7 @@ struct MustShow {
   // Sequential memory: there a wait misses what was overwritten before it looked, which weak memory
   // lets it see for ever.
   bool sequential = false;
+  Variant variant = Variant::kNone;  // of those in which a peer stops
 };
 std::span<const MustShow> must_show(Protocol protocol);
 

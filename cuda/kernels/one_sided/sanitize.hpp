@@ -13,6 +13,9 @@ ASSAY_HD void sanitize(O& ops, const SanitizeParams& p) {
   ops.wait_for_grid(Site::kSanitizeWaitForGrid);
   const GroupParams& group = p.group;
   const Address own = group.window.of(ops.rank());
+  // After a failed dispatch, counts and rows may still be arriving (SPEC KER-3.3).
+  if (ops.load(as<std::uint32_t>, weak, Site::kSanitizeReadStatus, own.at(group.at.status)) != 0)
+    return;
   const std::uint64_t rows = std::uint64_t{group.ep_size} * group.max_tokens_per_rank;
   for (std::uint64_t row = ops.cta(); row < rows; row += ops.num_ctas()) {
     const std::uint64_t source = row / group.max_tokens_per_rank;
