@@ -1,13 +1,15 @@
-"""The small mixture-of-experts language model that our sample is captured from.
+"""The small mixture-of-experts language model that our samples are captured from.
 
-Decides its architecture only: byte vocabulary, pre-norm decoder, rotary causal attention, and in
-every layer a top-k router (softmax over the picked logits, in bf16 as GPT-OSS runs its own) with
+Decides its architecture only: byte vocabulary, pre-norm decoder, rotary causal attention in which
+query heads may share key heads, a cache of keys and values for decoding, and in every layer a top-k
+router (softmax over the picked logits, in bf16 as GPT-OSS runs its own) with
 SwiGLU experts and no shared expert. No token is ever dropped. Index work is gathers in both
 directions, never sums in the order of atomics; what still varies between two runs on a GPU is the
 backward pass of attention.
 """
 
 import dataclasses
+import functools
 
 import torch
 import torch.nn.functional as F
@@ -20,11 +22,20 @@ class ModelConfig:
     hidden_size: int = 512
     num_layers: int = 12
     num_heads: int = 8
+    num_kv_heads: int = 0  # 0: as many as num_heads
     num_experts: int = 32
     num_experts_per_tok: int = 4
     expert_size: int = 256
     context: int = 512
     model_type: str = "assay_sample"
+
+    @property
+    def head_size(self):
+        return self.hidden_size // self.num_heads
+
+    @property
+    def key_heads(self):
+        return self.num_kv_heads or self.num_heads
 
 
 class MoeLanguageModel(nn.Module):
@@ -37,13 +48,25 @@ class MoeLanguageModel(nn.Module):
         self.head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.apply(self._initialise)
 
-    def forward(self, tokens):
-        """tokens int64 [batch, time] -> logits [batch, time, vocab]."""
+    def forward(self, tokens, cache=None, observe=None):
+        """tokens int64 [batch, time] -> logits [batch, time, vocab].
+
+        cache: a list, empty before the first tokens, of what has been seen of every layer: a first
+        call may bring many tokens, later calls one each. observe(layer, q, k, v, scaling=) is
+        called with what attention is about to read, [batch, heads, rows, head size]."""
         x = self.embed(tokens)
-        head_size = self.config.hidden_size // self.config.num_heads
-        cos_sin = rotary(tokens.shape[1], head_size, x.device)
-        for layer in self.layers:
-            x = layer(x, cos_sin)
+        begin = cache[0][0].shape[2] if cache else 0
+        if begin and tokens.shape[1] != 1:
+            raise ValueError(f"{tokens.shape[1]} tokens after {begin} in the cache; one is allowed")
+        cos_sin = rotary(begin, tokens.shape[1], self.config.head_size, x.device)
+        for index, layer in enumerate(self.layers):
+            past = cache[index] if begin else None
+            see = None if observe is None else functools.partial(observe, index)
+            x, keys_values = layer(x, cos_sin, past, see)
+            if begin:
+                cache[index] = keys_values
+            elif cache is not None:
+                cache.append(keys_values)
         return self.head(self.norm(x))
 
     def _initialise(self, module):
@@ -56,25 +79,33 @@ class Layer(nn.Module):
     def __init__(self, config):
         super().__init__()
         d = config.hidden_size
-        self.heads = config.num_heads
+        self.heads, self.key_heads = config.num_heads, config.key_heads
+        self.head_size = config.head_size
         self.attention_norm = nn.RMSNorm(d, eps=1e-6)
-        self.qkv = nn.Linear(d, 3 * d, bias=False)
+        self.qkv = nn.Linear(d, (self.heads + 2 * self.key_heads) * self.head_size, bias=False)
         self.out = nn.Linear(d, d, bias=False)
         self.moe_norm = nn.RMSNorm(d, eps=1e-6)
         self.router = TopKRouter(config)
         self.experts = Experts(config)
 
-    def forward(self, x, cos_sin):
+    def forward(self, x, cos_sin, past=None, see=None):
+        """Returns the layer's output and the keys and values up to here."""
         batch, time, d = x.shape
-        qkv = self.qkv(self.attention_norm(x)).view(batch, time, 3, self.heads, d // self.heads)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        qkv = self.qkv(self.attention_norm(x)).view(batch, time, -1, self.head_size)
+        q, k, v = qkv.transpose(1, 2).split((self.heads, self.key_heads, self.key_heads), dim=1)
         q, k = rotate(q, cos_sin), rotate(k, cos_sin)
-        mixed = F.scaled_dot_product_attention(q, k, v.to(q.dtype), is_causal=True)
+        v = v.to(q.dtype)
+        if past is not None:
+            k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
+        if see is not None:
+            see(q, k, v, scaling=self.head_size ** -0.5)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=past is None,
+                                               enable_gqa=self.heads != self.key_heads)
         x = x + self.out(mixed.transpose(1, 2).reshape(batch, time, d))
         rows = self.moe_norm(x).reshape(-1, d)
         logits, weights, ids = self.router(rows)
         rows = rows.to(logits.dtype)  # experts compute in the router's precision: bf16 in autocast
-        return x + self.experts(rows, ids, weights).view(batch, time, d)
+        return x + self.experts(rows, ids, weights).view(batch, time, d), (k, v)
 
 
 class TopKRouter(nn.Module):
@@ -154,9 +185,10 @@ class GatherRows(torch.autograd.Function):
         return gradient.view(-1, ctx.fan, gradient.shape[-1]).sum(1), None, None, None
 
 
-def rotary(time, head_size, device):
+def rotary(begin, time, head_size, device):
+    """For positions [begin, begin + time)."""
     rates = 10000.0 ** -(torch.arange(0, head_size, 2, device=device) / head_size)
-    angles = torch.outer(torch.arange(time, device=device).float(), rates)
+    angles = torch.outer(torch.arange(begin, begin + time, device=device).float(), rates)
     return angles.cos(), angles.sin()
 
 

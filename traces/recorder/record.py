@@ -32,13 +32,8 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
 
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    text = pathlib.Path(options.prompts).read_text()
-    if options.prompts.endswith(".json"):
-        prompts = json.loads(text)
-    else:
-        tokenizer = AutoTokenizer.from_pretrained(options.model)
-        prompts = [tokenizer(line).input_ids for line in text.splitlines() if line.strip()]
+    from transformers import AutoModelForCausalLM
+    prompts = read_prompts(options)
     model = AutoModelForCausalLM.from_pretrained(options.model, dtype="auto")
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     recording = record_decode(
@@ -98,6 +93,16 @@ def record_decode(model, prompts, *, steps, name, licence, source, temperature=1
     if recording is None:
         raise ValueError(f"no token was generated in {steps} steps; every request ended at once")
     return recording
+
+
+def read_prompts(options):
+    """Lists of token ids from options.prompts; words by the tokenizer of options.model."""
+    text = pathlib.Path(options.prompts).read_text()
+    if options.prompts.endswith(".json"):
+        return json.loads(text)
+    from transformers import AutoTokenizer
+    tokenizer = AutoTokenizer.from_pretrained(options.model)
+    return [tokenizer(line).input_ids for line in text.splitlines() if line.strip()]
 
 
 def sample(logits, temperature, draws):

@@ -1,15 +1,15 @@
 """Collects routing row by row and writes it as a trace file (FORMAT.md; SPEC TRC-1).
 
 Decides what is refused before a byte is written; decides nothing about where routing comes from.
-Standard library only: a safetensors file is a length, a JSON header and raw little-endian tensors,
-and the tests of this file must run where no machine-learning package is installed.
+Standard library only: the tests of this file must run where no machine-learning package is
+installed.
 """
 
 import array
-import json
-import os
 import struct
 import sys
+
+from .tensor_file import write_tensors
 
 SCHEMA = "assay.trace"
 VERSION = "1"
@@ -81,7 +81,7 @@ class Recording:
         self.topk_weights += weights
 
     def write(self, path):
-        """Writes to a temporary name beside `path` and renames, so that no reader sees half."""
+        """Replaces `path` whole, so that no reader sees half."""
         shape = [self.tokens, self.layers, self.top_k]
         tensors = [("topk_ids", "I16", shape, little(self.topk_ids)),
                    ("topk_weights", self.weights_dtype, shape, bytes(self.topk_weights)),
@@ -90,21 +90,7 @@ class Recording:
                    ("position", "I32", shape[:1], little(self.position))]
         if not self.tokens:
             raise TraceError("the recording holds no token; nothing is written")
-        # Wider elements first, then by name: every tensor is aligned (SPEC COR-2.4).
-        tensors.sort(key=lambda t: (t[1] in ("I16", "BF16"), t[0]))
-        header, offset = {"__metadata__": dict(sorted(self.metadata.items()))}, 0
-        for name, dtype, extents, data in tensors:
-            header[name] = {"dtype": dtype, "shape": extents,
-                            "data_offsets": [offset, offset + len(data)]}
-            offset += len(data)
-        text = json.dumps(header, separators=(",", ":")).encode()
-        text += b" " * (-len(text) % 8)  # tensors start at a multiple of 8 bytes
-        temporary = f"{path}.{os.getpid()}.partial"
-        with open(temporary, "wb") as out:
-            out.write(struct.pack("<Q", len(text)) + text)
-            for *_, data in tensors:
-                out.write(data)
-        os.replace(temporary, path)
+        write_tensors(path, self.metadata, tensors)
 
     def load_by_layer(self):
         """Busiest expert's tokens over the mean, per layer."""
