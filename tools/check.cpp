@@ -41,8 +41,9 @@ Action declare_check(Arguments& arguments) {
       arguments.positional("OP", "one of " + verify::golden_op_names()),
       arguments.option("--in", "FILE", "safetensors with the inputs of OP"),
       arguments.option("--got", "FILE", "safetensors with the output to judge"),
-      arguments.option("--profile", "NAME",
-                       "of combine and quantize, unless the file names it; any tries all"),
+      arguments.option(
+          "--profile", "NAME",
+          "of combine, attention and quantize, unless the file names it; any tries all"),
       arguments.repeated("--set", "KEY=VALUE", "a parameter of OP, stronger than the file's"),
       arguments.flag("--allow-vacuous", "exit 0 even if the comparison could not have failed"),
       arguments.json()};

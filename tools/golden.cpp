@@ -45,7 +45,8 @@ Action declare_golden(Arguments& arguments) {
       arguments.positional("OP", "one of " + verify::golden_op_names()),
       arguments.option("--in", "FILE", "safetensors with the inputs of OP"),
       arguments.option("--out", "FILE", "the file to write, *.safetensors"),
-      arguments.option("--profile", "NAME", "of combine and quantize, unless the file names it"),
+      arguments.option("--profile", "NAME",
+                       "of combine, attention and quantize, unless the file names it"),
       arguments.repeated("--set", "KEY=VALUE", "a parameter of OP, stronger than the file's"),
       arguments.json()};
   return [from] { return run_golden(from); };

@@ -56,6 +56,7 @@ Expected<GoldenWritten> write_golden(const GoldenRequest& request, const std::st
   writer.set_metadata("assay.rule", answer.rule);
   writer.set_metadata("assay.grade", std::string(grade_name(answer.grade)));
   writer.set_metadata("assay.source", answer.source);
+  for (const auto& [key, value] : answer.metadata) writer.set_metadata(key, value);
   for (const GoldenTensor& tensor : answer.tensors) {
     writer.add(tensor.name, tensor.dtype, tensor.shape, tensor.bytes);
     written.tensors.push_back(
@@ -72,25 +73,42 @@ Expected<GoldenWritten> write_golden(const GoldenRequest& request, const std::st
 namespace {
 
 // Compares every tensor and asks the operation's rules about what differs.
-Expected<std::vector<Mismatch>> compare(const GoldenOp& op, const GoldenInput& in,
-                                        const GoldenAnswer& answer, const TensorFile& got) {
-  std::vector<Mismatch> mismatches = answer.findings;
+Expected<GoldenComparison> compare_tensors(const GoldenOp& op, const GoldenInput& in,
+                                           const TensorFile& got, bool explain) {
+  ASSAY_TRY(const GoldenAnswer answer, op.legal(in, &got));
+  GoldenComparison found{.rule = answer.rule, .grade = answer.grade, .source = answer.source};
+  found.notes = answer.notes;
+  found.mismatches = answer.findings;
+  std::int64_t elements = 0;
   for (const GoldenTensor& tensor : answer.tensors) {
+    elements += static_cast<std::int64_t>(compared_elements(tensor));
     if (tensor.optional && !got.has(tensor.name)) continue;
+    found.compared.emplace_back(tensor.name, static_cast<std::int64_t>(compared_elements(tensor)));
     ASSAY_TRY(const TensorView view, find_got(tensor, got));
-    if (auto found = first_difference(tensor, view, fmt::format("{}.{}", op.name, tensor.name)))
-      mismatches.push_back(*std::move(found));
+    if (auto wrong = first_difference(tensor, view, fmt::format("{}.{}", op.name, tensor.name)))
+      found.mismatches.push_back(*std::move(wrong));
   }
-  if (mismatches.empty()) return mismatches;
+  found.vacuous = elements == 0 ? "there is no element to compare" : answer.vacuous;
+  if (!judges_bits(answer.grade)) {
+    found.unjudged = claim_of(answer.grade);
+    found.mismatches.clear();
+  }
+  if (found.mismatches.empty()) return found;
   std::set<int> told;
-  for (const GoldenRule& rule : op.rules(in, got)) {
+  for (const GoldenRule& rule : explain ? op.rules(in, got) : std::vector<GoldenRule>{}) {
     if (rule.group != 0 && told.count(rule.group) != 0) continue;
     if (!rule.fits()) continue;
     told.insert(rule.group);
-    mismatches.front().diagnoses.push_back(rule.sentence);
+    found.mismatches.front().diagnoses.push_back(rule.sentence);
   }
-  if (op.explain != nullptr) op.explain(in, mismatches.front());
-  return mismatches;
+  if (op.explain != nullptr) op.explain(in, found.mismatches.front());
+  return found;
+}
+
+Expected<GoldenComparison> compare(const GoldenOp& op, const GoldenInput& in, const TensorFile& got,
+                                   bool explain) {
+  return op.compare != nullptr ? op.compare(in, got, explain)
+                               : compare_tensors(op, in, got, explain);
 }
 
 Repro repro_of(const GoldenRequest& request, const std::string& got, bool allow_vacuous) {
@@ -104,80 +122,85 @@ Repro repro_of(const GoldenRequest& request, const std::string& got, bool allow_
   return repro;
 }
 
-void describe(const GoldenOp& op, const GoldenInput& in, const GoldenAnswer& answer,
-              const TensorFile& got, Report& report) {
-  for (const GoldenTensor& tensor : answer.tensors) {
-    if (!tensor.optional || got.has(tensor.name))
-      report.compared.emplace_back(tensor.name,
-                                   static_cast<std::int64_t>(compared_elements(tensor)));
-  }
-  report.provenance.emplace_back("rule", answer.rule);
+void tell(const GoldenOp& op, const GoldenInput& in, GoldenComparison found, bool allow_vacuous,
+          Report& report) {
+  report.compared = std::move(found.compared);
+  report.provenance.emplace_back("rule", found.rule);
   report.provenance.emplace_back(
-      "grade", fmt::format("{}: {}", grade_name(answer.grade), claim_of(answer.grade)));
-  report.provenance.emplace_back("source", answer.source);
-  for (const auto& note : answer.notes) report.provenance.push_back(note);
+      "grade", fmt::format("{}: {}", grade_name(found.grade), claim_of(found.grade)));
+  report.provenance.emplace_back("source", found.source);
+  for (const auto& note : found.notes) report.provenance.push_back(note);
   report.provenance.emplace_back("parameters", parameters_json(op, in));
   for (auto& line : oracle_provenance()) report.provenance.push_back(std::move(line));
-}
-
-void judge(const GoldenAnswer& answer, std::vector<Mismatch> mismatches, bool allow_vacuous,
-           Report& report) {
-  std::uint64_t elements = 0;
-  for (const GoldenTensor& tensor : answer.tensors) elements += compared_elements(tensor);
-  const std::string vacuous = elements == 0 ? "there is no element to compare" : answer.vacuous;
-  if (!judges_bits(answer.grade)) {
-    report.verdict = Verdict::kUnsupported;
-    report.reasons.push_back(claim_of(answer.grade));
-  } else if (!mismatches.empty()) {
+  report.reasons = std::move(found.reasons);
+  if (!found.mismatches.empty()) {
     report.verdict = Verdict::kMismatch;
-    report.mismatches = std::move(mismatches);
-  } else if (!vacuous.empty()) {
+    report.mismatches = std::move(found.mismatches);
+  } else if (!found.unjudged.empty()) {
+    report.verdict = Verdict::kUnsupported;
+    report.reasons.push_back(found.unjudged);
+  } else if (!found.vacuous.empty()) {
     report.verdict = allow_vacuous ? Verdict::kConforms : Verdict::kMistrusted;
-    report.reasons.push_back(vacuous);
+    report.reasons.push_back(found.vacuous);
   }
 }
 
-std::int64_t wrong_elements(const std::vector<Mismatch>& mismatches) {
+// How near a profile is: the bits, what conforms without being every bit, the number of wrong
+// elements; last, what could not be judged.
+using Nearness = std::pair<int, std::int64_t>;
+Nearness nearness_of(const GoldenComparison& found) {
   std::int64_t wrong = 0;
-  for (const Mismatch& mismatch : mismatches) wrong += mismatch.wrong;
-  return wrong;
+  for (const Mismatch& mismatch : found.mismatches) wrong += mismatch.wrong;
+  if (wrong > 0) return {2, wrong};
+  if (!found.unjudged.empty()) return {3, 0};
+  return {found.less_than_bits.empty() ? 0 : 1, 0};
 }
 
-// Every profile in turn. The report is that of the nearest: the first that fits, or else the one
-// with the fewest wrong elements.
+// Every profile in turn. The report is that of the nearest, the first of equals.
 Expected<Report> check_any(const GoldenOp& op, const GoldenRequest& request, const TensorFile& file,
-                           const TensorFile& got, bool allow_vacuous, Report report) {
-  std::vector<std::string> fitting, impossible;
+                           const TensorFile& got, bool allow_vacuous, const Report& title) {
+  std::vector<std::string> fitting, roughly, unjudged, impossible;
   std::optional<Error> last_error;
-  std::optional<std::int64_t> fewest;
-  Report nearest;
+  std::optional<Nearness> nearest;
+  std::string nearest_profile;
+  Report report;
   for (const std::string& profile : op.profiles()) {
     ASSAY_TRY(const GoldenInput in, read_parameters(op, file, request.settings, profile));
-    const auto answer = op.legal(in, &got);
-    auto mismatches =
-        answer ? compare(op, in, *answer, got) : Expected<std::vector<Mismatch>>(answer.error());
-    if (!mismatches) {
+    auto found = compare(op, in, got, false);
+    if (!found) {
       impossible.push_back(profile);
-      last_error = mismatches.error();
+      last_error = found.error();
       continue;
     }
-    const std::int64_t wrong = wrong_elements(*mismatches);
-    if (wrong == 0) fitting.push_back(profile);
-    if (fewest && wrong >= *fewest) continue;
-    fewest = wrong;
-    nearest = report;
-    // "X fits instead" is what the list says.
-    for (Mismatch& mismatch : *mismatches) mismatch.diagnoses.clear();
-    describe(op, in, *answer, got, nearest);
-    judge(*answer, *std::move(mismatches), allow_vacuous, nearest);
+    const Nearness near = nearness_of(*found);
+    if (near.first == 0) fitting.push_back(profile);
+    if (near.first == 1) roughly.push_back(fmt::format("{} ({})", profile, found->less_than_bits));
+    if (near.first == 3) unjudged.push_back(profile);
+    if (nearest && near >= *nearest) continue;
+    nearest = near;
+    nearest_profile = profile;
+    report = title;
+    tell(op, in, *std::move(found), allow_vacuous, report);
   }
-  if (!fewest) return *last_error;
-  nearest.reasons.push_back(fitting.empty()
-                                ? "no profile fits; the nearest is told below"
-                                : fmt::format("profiles that fit: {}", joined(fitting)));
+  if (!nearest) return *last_error;
+  if (nearest->first == 2) {  // no profile fits: what would explain the nearest?
+    ASSAY_TRY(const GoldenInput in, read_parameters(op, file, request.settings, nearest_profile));
+    ASSAY_TRY(GoldenComparison found, compare(op, in, got, true));
+    report = title;
+    tell(op, in, std::move(found), allow_vacuous, report);
+  }
+  if (!fitting.empty())
+    report.reasons.push_back(fmt::format("profiles that fit: {}", joined(fitting)));
+  else if (roughly.empty())
+    report.reasons.push_back("no profile fits; the nearest is told below");
+  if (!roughly.empty())
+    report.reasons.push_back(fmt::format("fits less than bit by bit: {}", joined(roughly)));
+  if (!unjudged.empty())
+    report.reasons.push_back(
+        fmt::format("not told apart, their bits are not known: {}", joined(unjudged)));
   if (!impossible.empty())
-    nearest.reasons.push_back(fmt::format("not for these tensors: {}", joined(impossible)));
-  return nearest;
+    report.reasons.push_back(fmt::format("not for these tensors: {}", joined(impossible)));
+  return report;
 }
 
 }  // namespace
@@ -191,12 +214,10 @@ Expected<Report> check_golden(const GoldenRequest& request, const std::string& g
   report.title = fmt::format("check {} of {}", op->name, got_path);
   report.repro = repro_of(request, got_path, allow_vacuous);
   if (request.profile == "any" && op->profiles != nullptr)
-    return check_any(*op, request, file, got, allow_vacuous, std::move(report));
+    return check_any(*op, request, file, got, allow_vacuous, report);
   ASSAY_TRY(const GoldenInput in, read_parameters(*op, file, request.settings, request.profile));
-  ASSAY_TRY(const GoldenAnswer answer, op->legal(in, &got));
-  ASSAY_TRY(auto mismatches, compare(*op, in, answer, got));
-  describe(*op, in, answer, got, report);
-  judge(answer, std::move(mismatches), allow_vacuous, report);
+  ASSAY_TRY(GoldenComparison found, compare(*op, in, got, true));
+  tell(*op, in, std::move(found), allow_vacuous, report);
   return report;
 }
 

@@ -28,6 +28,7 @@ struct GoldenParameter {
   bool required = false;
   std::optional<std::string_view> fallback;  // where it is neither required nor optional
   bool integer = false;                      // written as a number
+  bool real = false;                         // may be any number in a file's JSON
 };
 
 // The file and the parameters of one request. Valid while the file is open.
@@ -72,8 +73,10 @@ struct GoldenAnswer {
   Grade grade = Grade::kBitsClaimed;
   std::string source;                                      // of the grade
   std::vector<std::pair<std::string, std::string>> notes;  // {"join", "by the recorded slots"}
-  std::vector<Mismatch> findings;                          // known before any tensor is compared
-  std::string vacuous;                                     // why a comparison would prove nothing
+  std::vector<std::pair<std::string, std::string>>
+      metadata;                    // of a written file: {"assay.lse", ..}
+  std::vector<Mismatch> findings;  // known before any tensor is compared
+  std::string vacuous;             // why a comparison would prove nothing
 };
 
 // A rule that the output would follow if `fits`, told as `sentence`.
@@ -83,14 +86,34 @@ struct GoldenRule {
   int group = 0;  // of several in one group other than 0, only the first that fits is told
 };
 
+// What holding a file against one rule found. Operations whose verdicts are not only about the bits
+// of tensors fill it themselves.
+struct GoldenComparison {
+  std::string rule;
+  Grade grade = Grade::kBitsClaimed;
+  std::string source;
+  std::vector<std::pair<std::string, std::string>> notes;
+  std::vector<Mismatch> mismatches;
+  std::vector<std::pair<std::string, std::int64_t>> compared;
+  std::string unjudged;              // why there is no verdict, if nothing is wrong
+  std::string vacuous;               // why CONFORMS would prove nothing
+  std::string less_than_bits;        // what conforms if not every bit: "up to near-tie decisions"
+  std::vector<std::string> reasons;  // told whatever the verdict is
+};
+
 struct GoldenOp {
   std::string_view name;
   std::string_view profile_key;  // the parameter that --profile sets; empty: none
   std::vector<GoldenParameter> parameters;
   std::vector<std::string_view> inputs;  // tensors that it reads; one ending in '.' is a prefix
+  std::string_view recorded_schema;      // of recorded files, version 1, that it reads as they are
   // The legal output. Where several are legal, the one that agrees with the choices in `got`, if
   // there is one (SPEC VER-7.6).
   Expected<GoldenAnswer> (*legal)(const GoldenInput& in, const TensorFile* got) = nullptr;
+  // The whole comparison, in place of legal() and rules(), if not null. `explain`: whether rules
+  // that fit instead are wanted.
+  Expected<GoldenComparison> (*compare)(const GoldenInput& in, const TensorFile& got,
+                                        bool explain) = nullptr;
   // For a `got` that differs and whose tensors have the right types and shapes.
   std::vector<GoldenRule> (*rules)(const GoldenInput& in, const TensorFile& got) = nullptr;
   // Every value of profile_key, for --profile any.
@@ -109,6 +132,7 @@ GoldenOp convert_op();
 GoldenOp quantize_op();
 GoldenOp dispatch_op();
 GoldenOp combine_op();
+GoldenOp attention_op();
 
 // --- helpers that operations share ---------------------------------------------------------------
 

@@ -9,7 +9,8 @@ namespace assay::verify {
 
 std::span<const GoldenOp> golden_ops() {
   static const std::vector<GoldenOp> ops = {mma_op(),      mufu_op(),     convert_op(),
-                                            quantize_op(), dispatch_op(), combine_op()};
+                                            quantize_op(), dispatch_op(), combine_op(),
+                                            attention_op()};
   return ops;
 }
 

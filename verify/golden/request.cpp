@@ -32,10 +32,12 @@ Status check_key(const GoldenOp& op, std::string_view key) {
                                parameter_names(op)));
 }
 
-// Words, whole numbers, true and false; everything else is no parameter.
-Expected<std::string> value_text(const std::string& key, const nlohmann::json& value) {
+// Words, whole numbers, true and false, and other numbers where a parameter is one.
+Expected<std::string> value_text(const GoldenOp& op, const std::string& key,
+                                 const nlohmann::json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_number_integer()) return value.dump();
+  if (value.is_number() && find_parameter(op, key)->real) return value.dump();
   if (value.is_boolean()) return std::string(value.get<bool>() ? "1" : "0");
   return bad_input(fmt::format("{} is {}; allowed are words, whole numbers, true and false",
                                in_quotes(key), in_quotes(value.dump())));
@@ -59,7 +61,7 @@ Expected<Settings> parameters_of(const GoldenOp& op, const TensorFile& file) {
   if (twice) return bad_input(fmt::format("key {} appears twice", in_quotes(*twice)));
   for (const auto& [key, value] : json.items()) {
     ASSAY_CHECK(check_key(op, key));
-    ASSAY_TRY(values[key], value_text(key, value));
+    ASSAY_TRY(values[key], value_text(op, key, value));
   }
   return values;
 }
@@ -90,7 +92,11 @@ Expected<TensorFile> open_golden(const std::string& path, const GoldenOp& op) {
   }
   ASSAY_TRY(TensorFile file, TensorFile::open(path));
   // Files of frameworks have no schema; one of another schema would be a mistake.
-  if (file.metadata("schema")) ASSAY_CHECK(file.schema_version(kGoldenSchema, kGoldenVersion));
+  const auto schema = file.metadata("schema");
+  if (schema && !op.recorded_schema.empty() && *schema == op.recorded_schema)
+    ASSAY_CHECK(file.schema_version(op.recorded_schema, 1));
+  else if (schema)
+    ASSAY_CHECK(file.schema_version(kGoldenSchema, kGoldenVersion));
   const auto named = file.metadata("assay.op");
   if (named && *named != op.name)
     return bad_input(
