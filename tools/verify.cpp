@@ -1,5 +1,6 @@
 // assay verify: the suites of conformance tests on a subject. Prints a line per suite, and the
-// whole report of the first one that does not conform.
+// whole report of the first one that does not conform. Attention has a table of its own
+// (verify_attention.cpp), because its columns are profiles.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -11,6 +12,7 @@
 #include "tools/cli/output.hpp"
 #include "tools/cli/progress.hpp"
 #include "tools/cli/tools.hpp"
+#include "tools/verify_attention.hpp"
 #include "verify/suites/suites.hpp"
 
 namespace assay::tools {
@@ -68,8 +70,9 @@ Expected<std::vector<std::string_view>> wanted_suites(const OptionalText& name) 
   std::vector<std::string_view> names;
   for (const verify::Suite& suite : verify::suites()) names.push_back(suite.name);
   if (!name) return names;
-  ASSAY_TRY(const verify::Suite* suite, verify::find_suite(*name));
-  return std::vector<std::string_view>{suite->name};
+  const auto suite = verify::find_suite(*name);
+  if (!suite) return bad_input(suite.error().sentence + ", attention, attention.PROPERTY");
+  return std::vector<std::string_view>{(*suite)->name};
 }
 
 // Mismatch is worse than mistrust. A suite that the subject does not serve at all is told in its
@@ -134,13 +137,17 @@ std::string suite_names() {
 
 Action declare_verify(Arguments& arguments) {
   const VerifyArguments from{
-      arguments.option("--suite", "NAME", "only one of " + suite_names()),
+      arguments.option(
+          "--suite", "NAME",
+          "attention or attention.PROPERTY; else of dispatch and combine, only one of " +
+              suite_names()),
       arguments.option(
           "--case", "LINE",
           fmt::format("only this case; missing keys are from \"{}\"", print(default_case()))),
       arguments.option("--recipe", "NAME",
                        "bf16, fp8_block128, mxfp8 or nvfp4 (default: the suite's)"),
-      arguments.option("--profile", "NAME", "arithmetic of combine; see assay profiles"),
+      arguments.option("--profile", "NAME",
+                       "arithmetic of combine, or the kernel of attention; see assay profiles"),
       arguments.option("--subject", "WHAT", "sim (default), cuda or plugin:FILE"),
       arguments.option("--options", "LINE", "key=value options that the subject takes"),
       arguments.option("--mutant", "NAME", "a wrong kernel instead of the right one"),
@@ -148,7 +155,12 @@ Action declare_verify(Arguments& arguments) {
       arguments.option("--seed", "N", "of random cases and schedules (default 1)"),
       arguments.flag("--allow-vacuous", "exit 0 even if a suite exercised too little"),
       arguments.json()};
-  return [from] { return run_verify(from); };
+  return [from]() -> Expected<ExitCode> {
+    if (!is_attention(from.suite)) return run_verify(from);
+    return run_verify_attention({from.suite, from.case_text, from.recipe, from.options,
+                                 from.profile, from.subject, from.mutant, from.budget, from.seed,
+                                 from.allow_vacuous, from.json});
+  };
 }
 
 }  // namespace assay::tools

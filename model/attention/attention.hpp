@@ -6,7 +6,10 @@
 //   vote.hpp           when a row agrees to skip a tile
 //   softmax.hpp        exponentials, row sums and their trees, corrections
 //   emulate.hpp        a profile run tile by tile in exact arithmetic: bits, LSE, decisions
+//   unit_run.hpp       one unit's steps, for host_executor.hpp and, on GPUs, block_executor.hpp
 //   parallel.hpp       the loop over independent pieces
+//   calibration.hpp    which threshold factor gives which sparsity, by a sweep and a curve
+//   work.hpp           operations and bytes of a call
 // A "unit" is the rows that decide together whether they skip a key tile; a unit's result depends
 // on nothing but its own rows, so units can be computed alone and in any order. Nothing here may be
 // included by kernels except tile_schedule.hpp. Decisions: SPEC ATT.

@@ -8,6 +8,7 @@
 
 #include "model/attention/calibration_sequence.hpp"
 #include "model/core/case_text.hpp"
+#include "model/core/prng.hpp"
 #include "model/core/text.hpp"
 #include "model/numerics/convert.hpp"
 
@@ -52,15 +53,10 @@ Expected<std::vector<float>> parse_reals(std::string_view name, std::string_view
   return values;
 }
 
-// splitmix64 (Vigna, public domain reference): one stream a key head, far apart by its seed.
+// One stream a key head, far apart by its seed.
 struct Random {
   std::uint64_t state;
-  std::uint64_t next() {
-    std::uint64_t z = (state += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-  }
+  std::uint64_t next() { return splitmix64(state); }
 };
 
 // Twelve uniform numbers in [0, 1), less 6: mean 0, variance 1, never beyond 6.

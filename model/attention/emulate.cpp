@@ -3,9 +3,10 @@
 #include "model/attention/emulate.hpp"
 
 #include <algorithm>
+#include <memory>
 
+#include "model/attention/host_executor.hpp"
 #include "model/attention/parallel.hpp"
-#include "model/attention/unit_run.hpp"
 
 namespace assay::attention {
 namespace {
@@ -31,7 +32,49 @@ void count(const UnitResult& unit, Counters& counters) {
   }
 }
 
+template <class T>
+UnitResult run_unit(const Unit& unit, const UnitView& view) {
+  const UnitLayout layout(view);
+  UnitScratch<T> scratch;
+  const auto block = std::make_unique_for_overwrite<std::byte[]>(
+      scratch.place(view, layout.rows(), layout.segments(), nullptr));
+  scratch.place(view, layout.rows(), layout.segments(), block.get());
+  UnitSpace space(layout, view.v_dim);
+  const UnitOutput output = space.output();
+  const HostExecutor executor;
+  UnitRun<T, HostExecutor>(view, layout, scratch, output, executor).run();
+  return std::move(space).result(unit, layout);
+}
+
 }  // namespace
+
+UnitSpace::UnitSpace(const UnitLayout& layout, int v_dim)
+    : lse_(static_cast<std::size_t>(layout.valid_rows())),
+      out_(lse_.size() * static_cast<std::size_t>(v_dim)),
+      records_(static_cast<std::size_t>(layout.visits())) {}
+
+UnitResult UnitSpace::result(const Unit& unit, const UnitLayout& layout) && {
+  UnitResult result;
+  result.unit = unit;
+  result.out = std::move(out_);
+  for (std::size_t i = 0; i < lse_.size(); ++i) {
+    const UnitLayout::Row row = layout.row(static_cast<int>(i));
+    result.rows.push_back({row.token, row.q_head, lse_[i]});
+  }
+  for (const TileRecord& r : records_) {
+    TileTrace& t = result.tiles.emplace_back(TileTrace{r.tile,
+                                                       r.decision,
+                                                       r.asked,
+                                                       r.near_tie,
+                                                       r.row,
+                                                       r.local_max,
+                                                       r.running_max,
+                                                       r.margin_log2,
+                                                       {}});
+    for (std::size_t g = 0; g < t.zeroed.size(); ++g) t.zeroed[g] = r.zeroes(static_cast<int>(g));
+  }
+  return result;
+}
 
 Expected<Emulator> Emulator::make(const Profile& profile, const Problem& problem) {
   ASSAY_CHECK(check(problem));
@@ -69,46 +112,62 @@ std::size_t Emulator::unit_of(std::size_t request, int q_head, std::int32_t row)
          static_cast<std::size_t>(head * units + packed / resolved_.tile.unit_rows);
 }
 
-UnitResult Emulator::run(const Unit& unit) const {
-  const UnitInput input{*problem_, resolved_, scale_, lambdas_[unit.request], unit};
-  if (problem_->dtype == Dtype::kF8E4m3) return UnitRun<std::uint8_t>(input).run();
-  return UnitRun<std::uint16_t>(input).run();
+UnitView Emulator::view(const Unit& unit, const RunOptions& options) const {
+  return view_of({*problem_, resolved_, scale_, lambdas_[unit.request], unit, options});
+}
+
+UnitResult Emulator::run(const Unit& unit, const RunOptions& options) const {
+  const UnitView v = view(unit, options);
+  return problem_->dtype == Dtype::kF8E4m3 ? run_unit<std::uint8_t>(unit, v)
+                                           : run_unit<std::uint16_t>(unit, v);
+}
+
+EmulationParts::EmulationParts(const Emulator& emulator) : emulator_(emulator) {
+  const Problem& p = emulator.problem();
+  result_.grade = emulator.resolved().grade;
+  result_.lse_form = emulator.resolved().softmax.lse;
+  result_.q_heads = p.q_heads;
+  result_.v_dim = p.v_dim;
+  std::int64_t rows = 0;
+  for (const Request& request : p.requests) {
+    first_row_.push_back(rows);
+    rows += request.q_len;
+  }
+  result_.lse.resize(static_cast<std::size_t>(rows * p.q_heads));
+  result_.out.resize(result_.lse.size() * static_cast<std::size_t>(p.v_dim));
+  result_.units.resize(emulator.units().size());
+}
+
+void EmulationParts::add(std::size_t index, UnitResult unit) {
+  const auto dim = static_cast<std::size_t>(result_.v_dim);
+  for (std::size_t i = 0; i < unit.rows.size(); ++i) {
+    const UnitRow& row = unit.rows[i];
+    const std::int64_t global = first_row_[unit.unit.request] + row.token;
+    const auto place = static_cast<std::size_t>(global * result_.q_heads + row.q_head);
+    result_.lse[place] = row.lse;
+    std::copy_n(unit.out.begin() + static_cast<std::ptrdiff_t>(i * dim), dim,
+                result_.out.begin() + static_cast<std::ptrdiff_t>(place * dim));
+  }
+  unit.rows = {};
+  unit.out = {};
+  result_.units[index] = std::move(unit);
+}
+
+Emulation EmulationParts::finish() && {
+  for (const UnitResult& unit : result_.units) count(unit, result_.counters);
+  return std::move(result_);
 }
 
 Expected<Emulation> emulate(const Profile& profile, const Problem& problem,
                             const EmulateOptions& options) {
   ASSAY_TRY(const Emulator emulator, Emulator::make(profile, problem));
-  Emulation result;
-  result.grade = emulator.resolved().grade;
-  result.lse_form = emulator.resolved().softmax.lse;
-  result.q_heads = problem.q_heads;
-  result.v_dim = problem.v_dim;
-  const auto dim = static_cast<std::size_t>(problem.v_dim);
-  const std::int64_t total = problem.first_row(problem.requests.size());
-  result.lse.resize(static_cast<std::size_t>(total * problem.q_heads));
-  result.out.resize(result.lse.size() * dim);
-  result.units.resize(emulator.units().size());
-  std::vector<std::int64_t> first_row;
-  for (std::size_t i = 0; i < problem.requests.size(); ++i)
-    first_row.push_back(problem.first_row(i));
-  parallel_for(
-      static_cast<std::int64_t>(result.units.size()), options.threads, [&](std::int64_t at, int) {
-        const auto index = static_cast<std::size_t>(at);
-        UnitResult unit = emulator.run(emulator.units()[index]);
-        for (std::size_t i = 0; i < unit.rows.size(); ++i) {
-          const UnitRow& row = unit.rows[i];
-          const std::int64_t global = first_row[unit.unit.request] + row.token;
-          const auto place = static_cast<std::size_t>(global * problem.q_heads + row.q_head);
-          result.lse[place] = row.lse;
-          std::copy_n(unit.out.begin() + static_cast<std::ptrdiff_t>(i * dim), dim,
-                      result.out.begin() + static_cast<std::ptrdiff_t>(place * dim));
-        }
-        unit.rows = {};
-        unit.out = {};
-        result.units[index] = std::move(unit);
-      });
-  for (const UnitResult& unit : result.units) count(unit, result.counters);
-  return result;
+  EmulationParts parts(emulator);
+  const std::vector<Unit>& units = emulator.units();
+  parallel_for(static_cast<std::int64_t>(units.size()), options.threads, [&](std::int64_t at, int) {
+    const auto index = static_cast<std::size_t>(at);
+    parts.add(index, emulator.run(units[index]));
+  });
+  return std::move(parts).finish();
 }
 
 DecisionMap decision_map(const Emulator& emulator, const Emulation& emulation) {

@@ -9,6 +9,7 @@
 #include <array>
 #include <bitset>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "model/attention/profile.hpp"
@@ -52,6 +53,19 @@ struct UnitResult {
   std::vector<TileTrace> tiles;    // visited tiles, in order of visit
 };
 
+// How one unit is run other than by its own votes alone: to ask what follows from the decisions
+// that a kernel took, which at near-ties may be other ones (SPEC ATT-5.9).
+struct ForcedTile {
+  std::int32_t tile = 0;
+  bool skip = false;  // else kept, without zeroed groups
+};
+struct RunOptions {
+  std::span<const ForcedTile> forced;  // taken instead of the vote where a tile is asked
+  double slack_log2 = 0;               // margins within so much more are near-ties too
+};
+
+struct UnitView;  // unit_view.hpp
+
 // A profile and a problem made ready. Holds a reference to the problem. Thread-safe.
 class Emulator {
  public:
@@ -59,13 +73,17 @@ class Emulator {
   static Expected<Emulator> make(const Profile& profile, const Problem& problem);
 
   const Resolved& resolved() const { return resolved_; }
+  const Problem& problem() const { return *problem_; }
   // All units, also those that hold padding rows only if the profile computes them.
   const std::vector<Unit>& units() const { return units_; }
   std::size_t unit_of(std::size_t request, int q_head, std::int32_t row) const;
   // The row's index among those that units of its head are cut from (SPEC ATT-1.3).
   int packed_row_of(int q_head, std::int32_t row) const;
   // Computes one unit. Memory: one tile of keys and values, and the unit's rows.
-  UnitResult run(const Unit& unit) const;
+  UnitResult run(const Unit& unit, const RunOptions& options = {}) const;
+  // What run() computes with, for other executors of the same text (SPEC ATT-5.10). Valid as long
+  // as this, the problem and the options' tiles are.
+  UnitView view(const Unit& unit, const RunOptions& options = {}) const;
   std::size_t requests() const { return lambdas_.size(); }
   const Lambda& lambda(std::size_t request) const { return lambdas_[request]; }
 
@@ -93,6 +111,21 @@ struct Emulation {
   std::vector<F32> lse;            // [total rows, q_heads]
   std::vector<UnitResult> units;   // rows and out moved out of them
   Counters counters;
+};
+
+// Puts units' results, from any threads and in any order, into one emulation. Memory: the outputs,
+// and a trace for every tile visited.
+class EmulationParts {
+ public:
+  explicit EmulationParts(const Emulator& emulator);  // must outlive this
+  // `index` is that of Emulator::units(); each is added once.
+  void add(std::size_t index, UnitResult unit);
+  Emulation finish() &&;
+
+ private:
+  const Emulator& emulator_;
+  std::vector<std::int64_t> first_row_;  // [request]
+  Emulation result_;
 };
 
 struct EmulateOptions {

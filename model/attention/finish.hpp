@@ -1,66 +1,84 @@
 // From a unit's pieces to its output rows: sinks, merge of splits, reciprocal, LSE, the final
-// conversion. Internal to emulate.cpp. Decides SPEC ATT-5.4 and ATT-5.5's LSE.
+// conversion. Internal to the emulator. Decides SPEC ATT-5.4 and ATT-5.5's LSE. Compiles for host
+// and device: row() comes first for every row, then element() for every element.
 #pragma once
 
-#include <cmath>
-#include <vector>
-
-#include "model/attention/emulate.hpp"
-#include "model/attention/softmax.hpp"
+#include "model/attention/unit_scratch.hpp"
 #include "model/numerics/convert.hpp"
 
 namespace assay::attention {
 
-// What a segment of tiles leaves: per row its maximum and sums, and O before any division.
-struct Piece {
-  std::vector<RowState> rows;
-  std::vector<F32> o;    // [rows, v_dim]
-  bool started = false;  // a tile was kept
-};
-
+template <class T>
 class Finish {
  public:
-  Finish(const Problem& p, const SkipRule& skip, const Softmax& soft, const Scale& scale,
-         std::vector<std::size_t> rows)
-      : p_(p), skip_(skip), soft_(soft), scale_(scale), fp_{soft.flush}, rows_(std::move(rows)) {}
+  ASSAY_HD Finish(const UnitView& view, const UnitScratch<T>& scratch, int rows, int pieces)
+      : v_(view),
+        soft_(view.soft),
+        fp_{view.soft.flush},
+        s_(scratch),
+        rows_(rows),
+        pieces_(pieces) {
+    after_ = numerics::mul_rn(numerics::div_rn(kOne, soft_.p_multiplier, false),
+                              numerics::from_float(v_.v_scale), false);
+  }
 
-  // Fills result.rows[].lse and result.out; result.rows are there already, one for each of rows_.
-  void run(const std::vector<Piece>& pieces, UnitResult& result) const {
-    const auto dim = static_cast<std::size_t>(p_.v_dim);
-    result.out.resize(result.rows.size() * dim);
-    std::vector<F32> o(dim);
-    for (std::size_t i = 0; i < rows_.size(); ++i) {
-      UnitRow& row = result.rows[i];
-      const bool merged_16 = soft_.partial == Partial::kRounded && pieces.size() > 1;
-      if (merged_16)
-        merge_rounded(pieces, rows_[i], row, o);
-      else
-        merge_f32(pieces, rows_[i], row, o);
-      for (std::size_t d = 0; d < dim; ++d) result.out[i * dim + d] = converted(o[d]);
+  // Everything about a row but its elements; gives the LSE.
+  ASSAY_HD F32 row(int i, int q_head) const {
+    return rounds_partials() ? merge_rounded(i, q_head) : merge_f32(i, q_head);
+  }
+
+  // Bits of the output's type.
+  ASSAY_HD std::uint16_t element(int i, int column) const {
+    F32 x{0};
+    if (rounds_partials()) {
+      for (int p = 0; p < pieces_; ++p) x = with_rounded(x, weight(p, i), o(p, i, column));
+      return converted(fp_.mul(x, s_.factor[i]));
     }
+    if (single()) {
+      x = o(0, i, column);
+    } else {
+      bool first = true;
+      for (int p = 0; p < pieces_; ++p) {
+        if (s_.started[p] == 0) continue;
+        const F32 w = weight(p, i).weight;
+        x = first ? fp_.mul(o(p, i, column), w) : fp_.fma(o(p, i, column), w, x);
+        first = false;
+      }
+    }
+    return converted(divided(x, s_.factor[i]));
   }
 
  private:
-  std::uint16_t converted(F32 x) const {
-    return p_.out_dtype == Dtype::kF16 ? numerics::cvt_rn_f16_f32(x).bits
+  ASSAY_HD bool rounds_partials() const {
+    return soft_.partial == Partial::kRounded && pieces_ > 1;
+  }
+  ASSAY_HD bool single() const { return pieces_ == 1 && s_.started[0] != 0; }
+  ASSAY_HD F32 o(int piece, int i, int column) const {
+    return s_.o[(std::int64_t{piece} * rows_ + i) * v_.v_dim + column];
+  }
+  ASSAY_HD const RowState& state(int piece, int i) const { return s_.states[piece * rows_ + i]; }
+  ASSAY_HD PieceWeight& weight(int piece, int i) const { return s_.weights[piece * rows_ + i]; }
+
+  ASSAY_HD std::uint16_t converted(F32 x) const {
+    return v_.out_dtype == Dtype::kF16 ? numerics::cvt_rn_f16_f32(x).bits
                                        : numerics::cvt_rn_bf16_f32(x).bits;
   }
-  F32 as_partial(F32 x) const {
-    return p_.out_dtype == Dtype::kF16 ? numerics::widen(numerics::cvt_rn_f16_f32(x))
+  ASSAY_HD F32 as_partial(F32 x) const {
+    return v_.out_dtype == Dtype::kF16 ? numerics::widen(numerics::cvt_rn_f16_f32(x))
                                        : numerics::widen(numerics::cvt_rn_bf16_f32(x));
   }
 
-  F32 with_sink(F32 sum, F32 max, F32 scaled, int q_head) const {
-    if (p_.sinks.empty()) return sum;
-    const F32 sink = numerics::from_float(p_.sinks[static_cast<std::size_t>(q_head)]);
+  ASSAY_HD F32 with_sink(F32 sum, F32 max, F32 scaled, int q_head) const {
+    if (v_.sinks == nullptr) return sum;
+    const F32 sink = numerics::from_float(v_.sinks[q_head]);
     switch (soft_.sink) {
       case SinkForm::kNone:
         return sum;
       case SinkForm::kDouble: {
         // M_LOG2E is a double in the source, so this one expression is computed in double. Seen in
         // machine code: one DFMA, then a conversion to nearest.
-        const double product = as_double(fp_.mul(max, scale_.exponent));
-        const double x = std::fma(as_double(sink), 1.4426950408889634, -product) + soft_.p_log2;
+        const double product = as_double(fp_.mul(max, v_.scale.exponent));
+        const double x = fma_double(as_double(sink), 1.4426950408889634, -product) + soft_.p_log2;
         return fp_.add(sum, numerics::ex2_approx_ftz(rounded(x)));
       }
       case SinkForm::kNatural:
@@ -71,121 +89,107 @@ class Finish {
     return sum;
   }
 
-  F32 reciprocal(F32 sum) const {
+  ASSAY_HD F32 reciprocal(F32 sum) const {
     if (numerics::is_zero(sum) && soft_.zero_sum != ZeroSum::kInfinite)
       return soft_.zero_sum == ZeroSum::kFactorOne ? kOne : F32{0};
     return soft_.reciprocal == Reciprocal::kApprox ? numerics::rcp_approx_ftz(sum)
                                                    : numerics::div_rn(kOne, sum, soft_.flush);
   }
 
-  // What undoes P's multiplier, and v's scale: a constant that the host or the compiler computes.
-  F32 after() const {
-    const F32 undo = numerics::div_rn(kOne, soft_.p_multiplier, false);
-    return numerics::mul_rn(undo, numerics::from_float(p_.v_scale), false);
-  }
-
-  void divide(F32 sum, std::vector<F32>& o) const {
+  // What O is multiplied by, and then, unless it is in the factor, by what undoes P's multiplier
+  // and v's scale: a constant that the host or the compiler computes.
+  ASSAY_HD F32 factor_of(F32 sum) const {
     const F32 inverse = reciprocal(sum);
-    const F32 factor = soft_.v_scale_in_reciprocal ? fp_.mul(inverse, after()) : inverse;
-    const bool again = !soft_.v_scale_in_reciprocal && after().bits != kOne.bits;
-    for (F32& x : o) {
-      x = fp_.mul(x, factor);
-      if (again) x = fp_.mul(x, after());
-    }
+    return soft_.v_scale_in_reciprocal ? fp_.mul(inverse, after_) : inverse;
+  }
+  ASSAY_HD F32 divided(F32 x, F32 factor) const {
+    x = fp_.mul(x, factor);
+    return soft_.v_scale_in_reciprocal || after_.bits == kOne.bits ? x : fp_.mul(x, after_);
   }
 
   // The logarithm of what was kept (SPEC ATT-5.5): the maximum in log2 units plus log2 of the sum.
-  F32 lse(F32 sum, F32 scaled) const {
+  ASSAY_HD F32 lse(F32 sum, F32 scaled) const {
     if (soft_.lse == LseForm::kNone) return F32{0};
     if (numerics::is_zero(sum)) return kMinusInfinity;
     const F32 log2 = fp_.add(scaled, numerics::lg2_approx_ftz(sum));
     return soft_.lse == LseForm::kLog2 ? log2 : fp_.mul(log2, kLn2);
   }
 
-  std::span<const F32> piece_o(const Piece& piece, std::size_t row) const {
-    const auto dim = static_cast<std::size_t>(p_.v_dim);
-    return {&piece.o[row * dim], dim};
-  }
-
-  F32 scaled_max(const Piece& piece, std::size_t row) const {
-    return scaled_maximum(soft_, piece.rows[row].max, scale_.exponent, skip_.fill, false);
+  ASSAY_HD F32 scaled_max(int piece, int i) const {
+    return scaled_maximum(soft_, state(piece, i).max, v_.scale.exponent, v_.skip.fill, false);
   }
 
   // One piece as it is; several by their common maximum, each weighted, in order (SPEC ATT-5.4).
-  void merge_f32(const std::vector<Piece>& pieces, std::size_t row, UnitRow& out,
-                 std::vector<F32>& o) const {
-    std::fill(o.begin(), o.end(), F32{0});
+  ASSAY_HD F32 merge_f32(int i, int q_head) const {
     F32 sum{0};
-    F32 max = skip_.initial_max;
+    F32 max = v_.skip.initial_max;
     F32 scaled = kMinusInfinity;
-    for (const Piece& piece : pieces) {
-      if (!piece.started) continue;
-      max = numerics::max_of(max, piece.rows[row].max, soft_.max_nan);
-      scaled = numerics::max_of(scaled, scaled_max(piece, row), soft_.max_nan);
-    }
-    if (pieces.size() == 1 && pieces[0].started) {
-      sum = sum_of(soft_, pieces[0].rows[row]);
-      const std::span<const F32> from = piece_o(pieces[0], row);
-      std::copy(from.begin(), from.end(), o.begin());
-    } else {
-      bool first = true;
-      const F32 common = scaled.bits == kMinusInfinity.bits ? F32{0} : scaled;
-      for (const Piece& piece : pieces) {
-        if (!piece.started) continue;
-        const F32 weight = numerics::ex2_approx_ftz(fp_.sub(scaled_max(piece, row), common));
-        const F32 part = sum_of(soft_, piece.rows[row]);
-        sum = first ? fp_.mul(part, weight) : fp_.fma(part, weight, sum);
-        const std::span<const F32> from = piece_o(piece, row);
-        for (std::size_t d = 0; d < o.size(); ++d)
-          o[d] = first ? fp_.mul(from[d], weight) : fp_.fma(from[d], weight, o[d]);
-        first = false;
-      }
+    for (int p = 0; p < pieces_; ++p) {
+      if (s_.started[p] == 0) continue;
+      max = numerics::max_of(max, state(p, i).max, soft_.max_nan);
+      scaled = numerics::max_of(scaled, scaled_max(p, i), soft_.max_nan);
     }
     // A row that saw nothing has no maximum; its sink, if any, then counts from 0.
     const F32 base = scaled.bits == kMinusInfinity.bits ? F32{0} : scaled;
-    sum = with_sink(sum, max, base, out.q_head);
-    out.lse = lse(sum, base);
-    divide(sum, o);
+    bool first = true;
+    for (int p = 0; p < pieces_; ++p) {
+      if (s_.started[p] == 0) continue;
+      const F32 part = sum_of(soft_, state(p, i));
+      if (single()) {
+        sum = part;
+        break;
+      }
+      const F32 w = numerics::ex2_approx_ftz(fp_.sub(scaled_max(p, i), base));
+      weight(p, i).weight = w;
+      sum = first ? fp_.mul(part, w) : fp_.fma(part, w, sum);
+      first = false;
+    }
+    sum = with_sink(sum, max, base, q_head);
+    s_.factor[i] = factor_of(sum);
+    return lse(sum, base);
   }
 
   // Pieces that were divided and rounded before they met, one after the other onto a state.
-  void merge_rounded(const std::vector<Piece>& pieces, std::size_t row, UnitRow& out,
-                     std::vector<F32>& o) const {
-    std::fill(o.begin(), o.end(), F32{0});
+  ASSAY_HD F32 merge_rounded(int i, int q_head) const {
     F32 sum{0};
-    F32 max = skip_.initial_max;
-    const auto weight_of = [&](F32 lower, F32 upper) {
-      return numerics::ex2_approx_ftz(fp_.mul(fp_.sub(lower, upper), kLog2E));
-    };
-    for (const Piece& piece : pieces) {
-      const std::span<const F32> from = piece_o(piece, row);
-      std::vector<F32> part(from.begin(), from.end());
-      const F32 part_sum = sum_of(soft_, piece.rows[row]);
-      const F32 part_max = piece.rows[row].max;
-      divide(part_sum, part);
-      const bool raises = below(max, part_max);
-      const F32 weight = raises ? weight_of(max, part_max) : weight_of(part_max, max);
-      const F32 scaled_sum = fp_.mul(part_sum, weight);
-      for (std::size_t d = 0; d < o.size(); ++d) {
-        const F32 value = as_partial(part[d]);
-        o[d] = raises ? fp_.fma(o[d], weight, fp_.mul(value, part_sum))
-                      : fp_.fma(value, scaled_sum, o[d]);
-      }
-      sum = raises ? fp_.fma(sum, weight, part_sum) : fp_.fma(part_sum, weight, sum);
-      if (raises) max = part_max;
+    F32 max = v_.skip.initial_max;
+    for (int p = 0; p < pieces_; ++p) {
+      PieceWeight w;
+      w.sum = sum_of(soft_, state(p, i));
+      w.factor = factor_of(w.sum);
+      const F32 part_max = state(p, i).max;
+      w.raises = below(max, part_max);
+      const F32 lower = w.raises ? max : part_max, upper = w.raises ? part_max : max;
+      w.weight = numerics::ex2_approx_ftz(fp_.mul(fp_.sub(lower, upper), kLog2E));
+      w.scaled_sum = fp_.mul(w.sum, w.weight);
+      sum = w.raises ? fp_.fma(sum, w.weight, w.sum) : fp_.fma(w.sum, w.weight, sum);
+      if (w.raises) max = part_max;
+      weight(p, i) = w;
     }
-    sum = with_sink(sum, max, kMinusInfinity, out.q_head);
-    out.lse = lse(sum, fp_.mul(max, kLog2E));
-    const F32 inverse = numerics::rcp_approx_ftz(sum);
-    for (F32& x : o) x = fp_.mul(x, inverse);
+    sum = with_sink(sum, max, kMinusInfinity, q_head);
+    s_.factor[i] = numerics::rcp_approx_ftz(sum);
+    return lse(sum, fp_.mul(max, kLog2E));
+  }
+  ASSAY_HD F32 with_rounded(F32 x, const PieceWeight& w, F32 part) const {
+    const F32 value = as_partial(divided(part, w.factor));
+    return w.raises ? fp_.fma(x, w.weight, fp_.mul(value, w.sum)) : fp_.fma(value, w.scaled_sum, x);
   }
 
-  const Problem& p_;
-  const SkipRule& skip_;
+  ASSAY_HD static double fma_double(double a, double b, double c) {
+#ifdef __CUDA_ARCH__
+    return __fma_rn(a, b, c);
+#else
+    return std::fma(a, b, c);
+#endif
+  }
+
+  const UnitView& v_;
   const Softmax& soft_;
-  const Scale& scale_;
   Fp fp_;
-  std::vector<std::size_t> rows_;
+  const UnitScratch<T>& s_;
+  int rows_;
+  int pieces_;
+  F32 after_{0};
 };
 
 }  // namespace assay::attention

@@ -13,6 +13,7 @@
 #include "model/core/bits.hpp"
 #include "model/core/dtype.hpp"
 #include "model/core/expected.hpp"
+#include "model/core/platform.hpp"
 
 namespace assay::attention {
 
@@ -32,7 +33,7 @@ struct Rows {
   std::int64_t page_stride = 0;
 
   // The bytes of a row, or null where there is none.
-  const std::byte* row(std::int64_t head, std::int64_t i, int element_bytes) const {
+  ASSAY_HD const std::byte* row(std::int64_t head, std::int64_t i, int element_bytes) const {
     if (base == nullptr || i < 0 || i >= available) return nullptr;
     std::int64_t element = head * head_stride;
     if (block_table == nullptr) {

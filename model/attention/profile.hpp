@@ -36,7 +36,8 @@ enum class Compare : std::uint8_t {
 
 // g is the maximum before this tile, or with it.
 enum class Reference : std::uint8_t { kExclusive, kInclusive };
-// What a skipped tile does to the running maximum. kKeep: nothing. kRaise: as if it were kept.
+// What a skipped tile does to the running maximum. kKeep: nothing. kRaise: as if it were kept (SPEC
+// ATT-4.7).
 enum class MaxOnSkip : std::uint8_t { kKeep, kRaise };
 // Whether query rows beyond q_len, which fill a unit up, vote (SPEC ATT-4.5).
 enum class PaddingRows : std::uint8_t { kVote, kAbstain };
@@ -111,6 +112,7 @@ enum class SumJoin : std::uint8_t { kFma, kMultiplyAdd };  // old * correction +
 enum class CorrectionForm : std::uint8_t {
   kDifferenceTimesScale,  // ex2((g_old - g_new) * c)
   kScaledDifference,      // ex2(g_old * c - g_new * c), the products rounded
+  kNone,                  // forgotten: no profile has it, wrong kernels do (SPEC ATT-5.9)
 };
 enum class Reciprocal : std::uint8_t { kApprox, kIeee };
 enum class ZeroSum : std::uint8_t { kFactorOne, kZero, kInfinite };  // 1 / sum where sum is 0

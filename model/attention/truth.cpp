@@ -153,14 +153,24 @@ DropBound drop_bound(const TruthRow& row, double lambda) {
           static_cast<double>(row.dropped_keys) * lambda * row.v_max};
 }
 
-double arithmetic_bound(const Resolved& r, const Problem& p, const TruthRow& row, int tiles) {
+namespace {
+// One instruction cuts L products and c below 2^-F of the largest, then rounds its result.
+double instruction_step(const Resolved& r, const Problem& p) {
   const numerics::Rule& rule = r.qk->arithmetic.rule;
+  return (rule.products + 1) * std::ldexp(1.0, -rule.fraction_bits) +
+         (p.dtype == Dtype::kF8E4m3 ? 0x1p-13 : 0x1p-23);
+}
+}  // namespace
+
+double score_bound(const Resolved& r, const Problem& p, const TruthRow& row) {
+  return p.head_dim / r.qk->arithmetic.k * instruction_step(r, p) * row.score_magnitude;
+}
+
+double arithmetic_bound(const Resolved& r, const Problem& p, const TruthRow& row, int tiles) {
   const bool fp8 = p.dtype == Dtype::kF8E4m3;
-  // One instruction cuts L products and c below 2^-F of the largest, then rounds its result.
-  const double step =
-      (rule.products + 1) * std::ldexp(1.0, -rule.fraction_bits) + (fp8 ? 0x1p-13 : 0x1p-23);
+  const double step = instruction_step(r, p);
   const double a = row.score_magnitude;
-  const double score_error = p.head_dim / r.qk->arithmetic.k * step * a;
+  const double score_error = score_bound(r, p, row);
   // Scale, products with the maximum, the fused sum, ex2, and once more for every correction.
   const double weight_error = score_error + (tiles + 2) * 0x1p-19 * (a + 1);
   const double p_relative = fp8 ? 0x1p-4 : p.dtype == Dtype::kF16 ? 0x1p-11 : 0x1p-8;

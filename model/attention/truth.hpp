@@ -64,5 +64,7 @@ struct Resolved;
 // for every input whose scores are finite. `tiles` is how many tiles the row's unit kept at most.
 double arithmetic_bound(const Resolved& resolved, const Problem& problem, const TruthRow& row,
                         int tiles);
+// Its part for the chain of the first product: how far a score may be from the truth, in nats.
+double score_bound(const Resolved& resolved, const Problem& problem, const TruthRow& row);
 
 }  // namespace assay::attention

@@ -1,320 +1,382 @@
-// One unit, tile by tile: gather, scores, vote, P, products, merge of its pieces. Internal to
-// emulate.cpp. Decides the order of steps (SPEC ATT-5.1, ATT-5.4); nothing here depends on another
-// unit.
+// One unit, tile by tile: gather, scores, vote, P, products, merge of its pieces. Internal to the
+// emulator. Decides the order of steps (SPEC ATT-5.1, ATT-5.4); nothing here depends on another
+// unit. How a step is spread over threads is the executor's business, so that one text runs on a
+// host thread (host_executor.hpp) and as a block of a GPU (block_executor.hpp) (SPEC ATT-5.10).
+//
+// An executor has
+//   rows(count, f)             f(row) for every row, then a barrier
+//   pieces(rows, columns, f)   f(row, begin, end) for pieces that cover every row, then a barrier
+//   once(f)                    f() by one thread, then a barrier
+//   multiply(view, mma)        d = c + a . b by the chain of matrix instructions, then a barrier
+//   maximum, exponentials, narrow   loops over a part of a row, within one thread
+//   kSettlesSkips, settles_skip     whether and how bounds on scores spare a skipped tile's product
+// Between barriers a thread sees only what it wrote itself. Locals of run() and its callees outside
+// the functions given to an executor are the same in all threads.
 #pragma once
 
-#include <algorithm>
-#include <bitset>
 #include <cstring>
-#include <vector>
 
-#include "model/attention/emulate.hpp"
+#include "model/attention/count_votes.hpp"
 #include "model/attention/finish.hpp"
-#include "model/attention/softmax.hpp"
-#include "model/attention/unit_plan.hpp"
-#include "model/numerics/bulk.hpp"
+#include "model/numerics/tensor_core/tensor_core.hpp"
 
 namespace assay::attention {
 
-template <class T>
+template <class T, class Executor>
 class UnitRun {
  public:
-  explicit UnitRun(const UnitInput& in)
-      : in_(in),
-        p_(in.problem),
-        r_(in.problem.requests[in.unit.request]),
-        skip_(in.resolved.skip),
-        soft_(in.resolved.softmax),
-        kv_tile_(in.resolved.tile.kv_tile),
-        plan_(in),
-        rows_(plan_.rows()) {}
+  // All references must outlive this. The scratch is placed for layout.rows() and segments().
+  ASSAY_HD UnitRun(const UnitView& view, const UnitLayout& layout, const UnitScratch<T>& scratch,
+                   const UnitOutput& output, const Executor& executor)
+      : v_(view),
+        skip_(view.skip),
+        soft_(view.soft),
+        layout_(layout),
+        s_(scratch),
+        out_(output),
+        exec_(executor),
+        rows_(layout.rows()),
+        tile_(view.tile.kv_tile) {}
 
-  UnitResult run() {
+  ASSAY_HD void run() {
     gather_queries();
-    std::vector<Piece> pieces;
-    for (const Segment& segment : plan_.segments()) pieces.push_back(run_segment(segment));
-    result_.unit = in_.unit;
-    std::vector<std::size_t> valid;
-    for (std::size_t i = 0; i < rows(); ++i) {
-      if (!rows_[i].valid) continue;
-      valid.push_back(i);
-      result_.rows.push_back({rows_[i].token, rows_[i].q_head, F32{0}});
+    const int pieces = layout_.segments();
+    int visits = 0;
+    for (int i = 0; i < pieces; ++i) {
+      run_segment(layout_.segment(i), i, visits);
+      visits += layout_.segment(i).count();
     }
-    Finish finish{p_, skip_, soft_, in_.scale, std::move(valid)};
-    finish.run(pieces, result_);
-    return std::move(result_);
+    const Finish<T> finish(v_, s_, rows_, pieces);
+    const auto& out = out_;
+    exec_.rows(layout_.valid_rows(),
+               [&](int i) { out.lse[i] = finish.row(i, layout_.row(i).q_head); });
+    exec_.pieces(layout_.valid_rows(), v_.v_dim, [&](int i, int begin, int end) {
+      for (int d = begin; d < end; ++d)
+        out.out[std::int64_t{i} * v_.v_dim + d] = finish.element(i, d);
+    });
   }
 
  private:
-  std::size_t rows() const { return rows_.size(); }
-  std::size_t tile() const { return static_cast<std::size_t>(kv_tile_); }
-  std::size_t v_dim() const { return static_cast<std::size_t>(p_.v_dim); }
-  std::size_t head_dim() const { return static_cast<std::size_t>(p_.head_dim); }
-  void gather_queries() {
-    q_.resize(rows() * head_dim());
-    for (std::size_t i = 0; i < rows(); ++i) {
-      T* const to = &q_[i * head_dim()];
-      if (rows_[i].valid || skip_.padding_fill == PaddingFill::kNeighbour)
-        copy_query(p_, r_, rows_[i].q_head, rows_[i].token, reinterpret_cast<std::byte*>(to));
-      else
-        std::fill_n(to, head_dim(), T{0});
+  // Elements [begin, end) of the row wanted, of which the tensor's columns are [first, first +
+  // dim), to places `stride` apart; zeros where there is no row (SPEC ATT-2.3).
+  ASSAY_HD void copy_part(const Rows& rows, int head, std::int64_t i, bool exists, int first,
+                          int dim, int begin, int end, T* to, int stride = 1) const {
+    const int from = begin < first ? first : begin;
+    const int until = end < first + dim ? end : first + dim;
+    if (from >= until) return;
+    const std::byte* const row = exists ? rows.row(head, i, static_cast<int>(sizeof(T))) : nullptr;
+    T* place = to + std::int64_t{from - begin} * stride;
+    for (int d = from; d < until; ++d, place += stride) {
+      if (row == nullptr) {
+        *place = T{0};
+        continue;
+      }
+#ifdef __CUDA_ARCH__
+      *place = reinterpret_cast<const T*>(row)[d - first];
+#else
+      // A mapped file need not be aligned.
+      std::memcpy(place, row + static_cast<std::size_t>(d - first) * sizeof(T), sizeof(T));
+#endif
     }
-    k_.resize(tile() * head_dim());
-    v_t_.resize(v_dim() * tile());
-    scores_.resize(rows() * tile());
-    p_bits_.resize(rows() * tile());
-    local_.resize(rows());
-    corrections_.resize(rows());
   }
 
-  bool key_exists(std::int32_t key) const {
-    return key < r_.kv_len || skip_.padding_fill == PaddingFill::kNeighbour;
+  ASSAY_HD void gather_queries() {
+    exec_.pieces(rows_, v_.head_dim, [&](int i, int begin, int end) {
+      const UnitLayout::Row row = layout_.row(i);
+      const bool exists = row.valid || skip_.padding_fill == PaddingFill::kNeighbour;
+      copy_part(v_.q, row.q_head, row.token, exists, 0, v_.head_dim, begin, end,
+                s_.q + std::int64_t{i} * v_.head_dim + begin);
+    });
+  }
+
+  ASSAY_HD bool key_exists(std::int32_t key) const {
+    return key < v_.kv_len || skip_.padding_fill == PaddingFill::kNeighbour;
+  }
+
+  ASSAY_HD void gather_keys(std::int32_t tile_index) {
+    exec_.pieces(tile_, v_.head_dim, [&](int j, int begin, int end) {
+      const std::int32_t key = tile_index * tile_ + j;
+      const int main_dim = v_.head_dim - v_.rope_dim;
+      T* const to = s_.k + std::int64_t{j} * v_.head_dim + begin;
+      copy_part(v_.k, layout_.kv_head(), key, key_exists(key), 0, main_dim, begin, end, to);
+      copy_part(v_.k_rope, layout_.kv_head(), key, key_exists(key), main_dim, v_.rope_dim, begin,
+                end, to);
+    });
   }
 
   // S = Q K^T by the chain of matrix instructions over head_dim.
-  void compute_scores(std::int32_t tile_index) {
-    for (int j = 0; j < kv_tile_; ++j) {
-      const std::int32_t key = tile_index * kv_tile_ + j;
-      T* const to = &k_[static_cast<std::size_t>(j) * head_dim()];
-      if (key_exists(key))
-        copy_key(p_, r_, plan_.kv_head(), key, reinterpret_cast<std::byte*>(to));
-      else
-        std::fill_n(to, head_dim(), T{0});
-    }
+  ASSAY_HD void compute_scores(std::int32_t tile_index) {
     numerics::MmaProblem<T> mma;
-    mma.m = static_cast<int>(rows());
-    mma.n = kv_tile_;
-    mma.k = p_.head_dim;
-    mma.a = q_.data();
-    mma.b = k_.data();
-    mma.d = scores_.data();
-    const Status done = numerics::mma(*in_.resolved.qk, mma);
-    CONTRACT(done.has_value(), done ? "" : done.error().sentence);
-    for (std::size_t i = 0; i < rows(); ++i) scale_and_mask(i, tile_index);
+    mma.m = rows_;
+    mma.n = tile_;
+    mma.k = v_.head_dim;
+    mma.a = s_.q;
+    mma.b = s_.k;
+    mma.d = s_.scores;
+    exec_.multiply(v_, mma);
+    exec_.pieces(rows_, tile_, [&](int i, int begin, int end) {
+      scale_and_mask(i, tile_index * tile_, begin, end);
+    });
   }
 
-  std::span<F32> score_row(std::size_t i) { return {&scores_[i * tile()], tile()}; }
+  ASSAY_HD F32* score_row(int i) const { return s_.scores + std::int64_t{i} * tile_; }
 
   // Scale, cap, bias, then the mask (SPEC ATT-5.1).
-  void scale_and_mask(std::size_t i, std::int32_t tile_index) {
-    const UnitPlan::Row& row = rows_[i];
+  ASSAY_HD void scale_and_mask(int i, std::int32_t first_key, int begin, int end) {
+    const UnitLayout::Row row = layout_.row(i);
     const Fp fp{soft_.flush};
-    const std::span<F32> s = score_row(i);
-    const std::int32_t first = tile_index * kv_tile_;
+    F32* const s = score_row(i);
     if (soft_.unit != ScoreUnit::kRaw) {
-      const F32 factor = soft_.unit == ScoreUnit::kNatural ? in_.scale.natural : in_.scale.log2;
-      for (F32& x : s) x = fp.mul(x, factor);
+      const F32 factor = soft_.unit == ScoreUnit::kNatural ? v_.scale.natural : v_.scale.log2;
+      for (int j = begin; j < end; ++j) s[j] = fp.mul(s[j], factor);
     }
-    if (p_.softcap > 0) {
-      for (F32& x : s) x = fp.mul(numerics::from_float(p_.softcap), numerics::tanh_approx(x));
+    if (v_.softcap > 0) {
+      const F32 cap = numerics::from_float(v_.softcap);
+      for (int j = begin; j < end; ++j) s[j] = fp.mul(cap, numerics::tanh_approx(s[j]));
     }
-    if (!p_.alibi_slopes.empty()) {
-      const F32 slope = numerics::from_float(p_.alibi_slopes[static_cast<std::size_t>(row.q_head)]);
-      for (std::size_t j = 0; j < s.size(); ++j)
-        s[j] = fp.fma(numerics::from_float(static_cast<float>(first + static_cast<int>(j))), slope,
-                      s[j]);
+    if (v_.alibi_slopes != nullptr) {
+      const F32 slope = numerics::from_float(v_.alibi_slopes[row.q_head]);
+      for (int j = begin; j < end; ++j)
+        s[j] = fp.fma(numerics::from_float(static_cast<float>(first_key + j)), slope, s[j]);
     }
-    const auto column = [&](std::int32_t key) {
-      return static_cast<std::size_t>(std::clamp(key - first, 0, kv_tile_));
-    };
-    const std::size_t begin = row.keys.empty() ? tile() : column(row.keys.begin);
-    const std::size_t end = row.keys.empty() ? tile() : column(row.keys.end);
-    std::fill(s.begin(), s.begin() + static_cast<std::ptrdiff_t>(begin), skip_.fill);
-    std::fill(s.begin() + static_cast<std::ptrdiff_t>(std::max(begin, end)), s.end(), skip_.fill);
-    if (p_.custom_mask.empty()) return;
-    for (std::size_t j = begin; j < end; ++j) {
-      if (!row.valid || !p_.sees(in_.unit.request, row.token, first + static_cast<int>(j)))
-        s[j] = skip_.fill;
-    }
+    // Seen are columns [low, high) of the tile.
+    const int low = row.keys.empty() ? end : clamped(row.keys.begin - first_key, begin, end);
+    const int high = row.keys.empty() ? end : clamped(row.keys.end - first_key, low, end);
+    for (int j = begin; j < low; ++j) s[j] = skip_.fill;
+    for (int j = high; j < end; ++j) s[j] = skip_.fill;
+    if (v_.custom_mask == nullptr) return;
+    for (int j = low; j < high; ++j)
+      if (!row.valid || !custom_sees(row.token, first_key + j)) s[j] = skip_.fill;
+  }
+  ASSAY_HD static int clamped(int x, int low, int high) {
+    return x < low ? low : x > high ? high : x;
+  }
+  ASSAY_HD bool custom_sees(std::int32_t token, std::int32_t key) const {
+    if (!visible_keys(v_.mask, token, v_.kv_len).contains(key)) return false;
+    return v_.custom_mask[std::int64_t{token} * v_.kv_len + key] != 0;
   }
 
-  bool guards_empty_rows() const {
+  ASSAY_HD bool guards_empty_rows() const {
     return soft_.empty == EmptyGuard::kAlways ||
            (soft_.empty == EmptyGuard::kWindowed &&
-            (p_.mask == MaskKind::kWindow || p_.mask == MaskKind::kChunked ||
-             !p_.custom_mask.empty()));
+            (v_.mask.kind == MaskKind::kWindow || v_.mask.kind == MaskKind::kChunked ||
+             v_.custom_mask != nullptr));
   }
 
-  // The vote (SPEC ATT-4.4): every voting row, and the groups of zeroing_rows for themselves.
-  TileTrace vote(std::int32_t tile_index, const Piece& piece, bool asked) {
-    TileTrace trace;
-    trace.tile = tile_index;
-    trace.asked = asked;
-    trace.decision = Decision::kKept;
-    for (std::size_t i = 0; i < rows(); ++i) local_[i] = row_maximum(score_row(i), soft_.max_nan);
-    if (!asked) return trace;
-    bool all = true;
-    double largest = -std::numeric_limits<double>::infinity();
-    const int group = skip_.zeroing_rows == 0 ? static_cast<int>(rows()) : skip_.zeroing_rows;
-    std::bitset<128> may_zero;
-    may_zero.set();
-    for (std::size_t i = 0; i < rows(); ++i) {
-      const F32 l = local_[i];
-      F32 g = piece.rows[i].max;
-      if (skip_.reference == Reference::kInclusive) g = numerics::max_of(l, g, soft_.max_nan);
-      const bool may = row_may_skip(skip_, in_.lambda, in_.scale, l, g, soft_.flush);
-      all &= may;
-      if (!may) may_zero.reset(i / static_cast<std::size_t>(group));
-      const double margin = row_margin(in_.lambda, in_.scale, l, g);
-      trace.near_tie |= std::abs(margin) <= tie_width(in_.lambda, in_.scale, l, g);
-      if (i != 0 && !(margin > largest)) continue;
-      largest = margin;
-      trace.row = static_cast<std::int32_t>(i);
-      trace.local_max = l;
-      trace.running_max = g;
-    }
-    trace.margin_log2 = static_cast<float>(largest);
-    // A row far on the keeping side makes other rows' ties harmless, unless groups decide alone.
-    if (skip_.zeroing_rows == 0)
-      trace.near_tie =
-          std::abs(largest) <= tie_width(in_.lambda, in_.scale, trace.local_max, trace.running_max);
-    if (all) {
+  // Every voting row by itself, then all together.
+  ASSAY_HD void vote(std::int32_t tile_index, const RowState* states, bool asked,
+                     TileRecord& record) {
+    exec_.rows(rows_, [&](int i) {
+      s_.local[i] = exec_.maximum(score_row(i), tile_, soft_.max_nan);
+      if (asked) s_.votes[i] = vote_of(s_.local[i], states[i].running_max);
+    });
+    exec_.once([&] {
+      TileRecord trace;
+      trace.tile = tile_index;
+      trace.asked = asked;
+      trace.decision = Decision::kKept;
+      if (asked) {
+        count_votes(skip_, s_.votes, s_.local, rows_, trace);
+        force(trace);
+      }
+      record = trace;
+    });
+  }
+  // True, and the record written, if bounds make certain that the tile is skipped (SPEC ATT-5.11).
+  // That is so only where a skipped tile leaves nothing but its record.
+  ASSAY_HD bool settles_skip(std::int32_t tile_index, const RowState* states,
+                             TileRecord& record) const {
+    if constexpr (Executor::kSettlesSkips) {
+      if (skip_.max_on_skip != MaxOnSkip::kKeep || skip_.zeroing_rows != 0) return false;
+      if (v_.softcap > 0 || v_.alibi_slopes != nullptr || v_.custom_mask != nullptr) return false;
+      if (v_.forced_count != 0 || !all_see(tile_index)) return false;
+      const F32 factor = soft_.unit == ScoreUnit::kRaw       ? kOne
+                         : soft_.unit == ScoreUnit::kNatural ? v_.scale.natural
+                                                             : v_.scale.log2;
+      TileRecord trace;
+      trace.tile = tile_index;
+      trace.asked = true;
       trace.decision = Decision::kSkipped;
-    } else if (skip_.zeroing_rows != 0) {
-      for (std::size_t g = 0; g * static_cast<std::size_t>(group) < rows(); ++g)
-        trace.zeroed.set(g, may_zero.test(g));
-      if (trace.zeroed.any()) trace.decision = Decision::kPartlyZeroed;
+      const auto vote = [&](F32 l, F32 g) { return vote_of(l, g); };
+      if (!exec_.settles_skip(v_, s_, rows_, states, factor, vote, trace)) return false;
+      record = trace;
+      return true;
     }
-    return trace;
+    return false;
+  }
+  ASSAY_HD bool all_see(std::int32_t tile_index) const {
+    for (int i = 0; i < rows_; ++i) {
+      const Range keys = layout_.row(i).keys;
+      if (keys.begin > tile_index * tile_ || keys.end < (tile_index + 1) * tile_) return false;
+    }
+    return rows_ > 0;
   }
 
-  F32 new_maximum(F32 local, F32 old) const {
+  ASSAY_HD RowVote vote_of(F32 l, F32 g) const {
+    if (skip_.reference == Reference::kInclusive) g = numerics::max_of(l, g, soft_.max_nan);
+    RowVote vote;
+    vote.reference = g;
+    vote.may_skip = row_may_skip(skip_, v_.lambda, v_.scale, l, g, soft_.flush);
+    vote.margin = row_margin(v_.lambda, v_.scale, l, g);
+    // Within this a margin is a near-tie (SPEC ATT-5.6).
+    vote.near_tie = absolute(vote.margin) <= tie_width(v_.lambda, v_.scale, l, g) + v_.slack_log2;
+    return vote;
+  }
+  ASSAY_HD void force(TileRecord& trace) const {
+    for (int i = 0; i < v_.forced_count; ++i) {  // SPEC ATT-5.9
+      if (v_.forced[i].tile != trace.tile) continue;
+      trace.decision = v_.forced[i].skip ? Decision::kSkipped : Decision::kKept;
+      trace.zeroed[0] = trace.zeroed[1] = 0;
+    }
+  }
+
+  ASSAY_HD F32 new_maximum(F32 local, F32 old) const {
     const F32 larger = numerics::max_of(local, old, soft_.max_nan);
     if (skip_.lazy_log2 <= 0 || old.bits == skip_.initial_max.bits) return larger;
     const Fp fp{soft_.flush};
-    const F32 rise = fp.mul(fp.sub(larger, old), in_.scale.exponent);
+    const F32 rise = fp.mul(fp.sub(larger, old), v_.scale.exponent);
     return not_above(rise, numerics::from_float(skip_.lazy_log2)) ? old : larger;
   }
 
-  // P of one row, its sum, and the correction of what it had (SPEC ATT-5.2).
-  void soft_row(std::size_t i, bool zeroed, Piece& piece) {
-    RowState& state = piece.rows[i];
-    const std::span<F32> s = score_row(i);
-    const bool first = !piece.started;
-    if (zeroed) {
-      std::fill(s.begin(), s.end(), F32{0});
-      corrections_[i] = kOne;
-      add_to_sums(soft_, s, kOne, first, state);
-      return;
-    }
-    const F32 c = in_.scale.exponent;
-    const F32 max = first && skip_.initial_max.bits == kMinusInfinity.bits
-                        ? local_[i]
-                        : new_maximum(local_[i], state.max);
+  // The new maximum of a row and what follows from it (SPEC ATT-4.7, ATT-5.2).
+  ASSAY_HD RowStep step_of(F32 local, const RowState& state, bool zeroed, bool first) const {
+    RowStep step;
+    step.zeroed = zeroed;
+    step.max = state.max;
+    step.correction = kOne;
+    if (zeroed) return step;
+    const F32 c = v_.scale.exponent;
+    const bool saw_nothing = first && state.running_max.bits == kMinusInfinity.bits;
+    step.max = saw_nothing ? local : new_maximum(local, state.running_max);
     const bool guarded = guards_empty_rows();
-    const F32 scaled = scaled_maximum(soft_, max, c, skip_.fill, guarded);
-    const bool empty = guarded && max.bits == skip_.fill.bits;
-    exponentials(soft_, s, empty ? F32{0} : max, scaled, c, s);
-    corrections_[i] = correction_of(soft_, state.max, max, c, skip_.fill, guarded);
-    add_to_sums(soft_, s, corrections_[i], first, state);
-    state.max = max;
-    if (soft_.p_multiplier.bits == kOne.bits) return;
-    const Fp fp{soft_.flush};
-    for (F32& x : s) x = fp.mul(x, soft_.p_multiplier);
+    const bool empty = guarded && step.max.bits == skip_.fill.bits;
+    const F32 scaled = scaled_maximum(soft_, step.max, c, skip_.fill, guarded);
+    step.argument = argument_of(soft_, empty ? F32{0} : step.max, scaled, c);
+    step.correction = correction_of(soft_, state.max, step.max, c, skip_.fill, guarded);
+    return step;
   }
 
-  void narrow_p() {
-    const std::span<const F32> from(scores_);
-    if constexpr (sizeof(T) == 1) {
-      numerics::narrow_row(from, {reinterpret_cast<E4m3*>(p_bits_.data()), p_bits_.size()});
-    } else if (p_.dtype == Dtype::kF16) {
-      numerics::narrow_row(from, {reinterpret_cast<F16*>(p_bits_.data()), p_bits_.size()});
-    } else {
-      numerics::narrow_row(from, {reinterpret_cast<Bf16*>(p_bits_.data()), p_bits_.size()});
-    }
-  }
-
-  void gather_values(std::int32_t tile_index) {
-    std::vector<T> value(v_dim());
-    for (int j = 0; j < kv_tile_; ++j) {
-      const std::int32_t key = tile_index * kv_tile_ + j;
-      if (key_exists(key))
-        copy_value(p_, r_, plan_.kv_head(), key, reinterpret_cast<std::byte*>(value.data()));
+  // P of all rows, their sums, and P in the inputs' type.
+  ASSAY_HD void soften(const TileRecord& record, bool first, RowState* states) {
+    const bool partly = record.decision == Decision::kPartlyZeroed;
+    exec_.rows(rows_, [&](int i) {
+      const bool zeroed = partly && record.zeroes(i / skip_.zeroing_rows);
+      s_.steps[i] = step_of(s_.local[i], states[i], zeroed, first);
+    });
+    exec_.pieces(rows_, tile_, [&](int i, int begin, int end) {
+      const RowStep& step = s_.steps[i];
+      F32* const s = score_row(i);
+      if (!step.zeroed)
+        exec_.exponentials(step.argument, soft_.flush, s + begin, end - begin);
       else
-        std::fill(value.begin(), value.end(), T{0});
-      for (std::size_t d = 0; d < v_dim(); ++d)
-        v_t_[d * tile() + static_cast<std::size_t>(j)] = value[d];
-    }
+        for (int j = begin; j < end; ++j) s[j] = F32{0};
+    });
+    exec_.rows(rows_, [&](int i) {
+      add_to_sums(soft_, score_row(i), tile_, s_.steps[i].correction, first, states[i]);
+      if (s_.steps[i].zeroed) return;
+      states[i].max = s_.steps[i].max;
+      states[i].running_max = s_.steps[i].max;
+    });
+    const bool multiplied = soft_.p_multiplier.bits != kOne.bits;
+    exec_.pieces(rows_, tile_, [&](int i, int begin, int end) {
+      const Fp fp{soft_.flush};
+      F32* const s = score_row(i);
+      if (multiplied && !s_.steps[i].zeroed)
+        for (int j = begin; j < end; ++j) s[j] = fp.mul(s[j], soft_.p_multiplier);
+      exec_.narrow(v_.dtype, s + begin, s_.p + std::int64_t{i} * tile_ + begin, end - begin);
+    });
+  }
+
+  ASSAY_HD void gather_values(std::int32_t tile_index) {
+    exec_.pieces(tile_, v_.v_dim, [&](int j, int begin, int end) {
+      const std::int32_t key = tile_index * tile_ + j;
+      copy_part(v_.v, layout_.kv_head(), key, key_exists(key), 0, v_.v_dim, begin, end,
+                s_.v_t + std::int64_t{begin} * tile_ + j, tile_);
+    });
   }
 
   // O = O * correction + P V, by the chain over the tile's keys, or with the product apart.
-  void accumulate(Piece& piece) {
+  ASSAY_HD void accumulate(bool started, F32* o) {
     numerics::MmaProblem<T> mma;
-    mma.m = static_cast<int>(rows());
-    mma.n = p_.v_dim;
-    mma.k = kv_tile_;
-    mma.a = p_bits_.data();
-    mma.b = v_t_.data();
-    const bool apart = soft_.promote && piece.started;
-    if (apart) product_.resize(piece.o.size());
-    mma.d = apart ? product_.data() : piece.o.data();
-    if (piece.started && !apart) {
-      correct(piece);
-      mma.c = piece.o.data();
+    mma.m = rows_;
+    mma.n = v_.v_dim;
+    mma.k = tile_;
+    mma.a = s_.p;
+    mma.b = s_.v_t;
+    const bool apart = soft_.promote && started;
+    mma.d = apart ? s_.product : o;
+    if (started && !apart) {
+      correct(o);
+      mma.c = o;
     }
-    const Status done = numerics::mma(*in_.resolved.pv, mma);
-    CONTRACT(done.has_value(), done ? "" : done.error().sentence);
+    exec_.multiply(v_, mma);
     if (!apart) return;
-    const Fp fp{soft_.flush};
-    for (std::size_t i = 0; i < piece.o.size(); ++i)
-      piece.o[i] = fp.fma(piece.o[i], corrections_[i / v_dim()], product_[i]);
+    exec_.pieces(rows_, v_.v_dim, [&](int i, int begin, int end) {
+      const Fp fp{soft_.flush};
+      const std::int64_t row = std::int64_t{i} * v_.v_dim;
+      for (int d = begin; d < end; ++d)
+        o[row + d] = fp.fma(o[row + d], s_.steps[i].correction, s_.product[row + d]);
+    });
   }
 
-  void correct(Piece& piece) {
-    for (std::size_t i = 0; i < rows(); ++i) {
+  ASSAY_HD void correct(F32* o) {
+    exec_.pieces(rows_, v_.v_dim, [&](int i, int begin, int end) {
       // A product with 1 changes nothing but what flushing would; the instruction's NaN is
       // canonical.
-      if (corrections_[i].bits == kOne.bits && !soft_.correction_flushes) continue;
-      for (std::size_t d = 0; d < v_dim(); ++d) {
-        F32& o = piece.o[i * v_dim() + d];
-        o = numerics::mul_rn(o, corrections_[i], soft_.correction_flushes);
+      const F32 correction = s_.steps[i].correction;
+      if (correction.bits == kOne.bits && !soft_.correction_flushes) return;
+      for (int d = begin; d < end; ++d) {
+        F32& x = o[std::int64_t{i} * v_.v_dim + d];
+        x = numerics::mul_rn(x, correction, soft_.correction_flushes);
       }
-    }
+    });
   }
 
-  Piece run_segment(const Segment& segment) {
-    Piece piece;
-    piece.rows.resize(rows());
-    for (RowState& row : piece.rows) row.max = skip_.initial_max;
-    piece.o.resize(rows() * v_dim());
-    const int count = (segment.end - segment.begin + segment.step - 1) / segment.step;
+  ASSAY_HD void run_segment(const Segment& segment, int piece, int first_visit) {
+    RowState* const states = s_.states + std::int64_t{piece} * rows_;
+    F32* const o = s_.o + std::int64_t{piece} * rows_ * v_.v_dim;
+    exec_.rows(rows_, [&](int i) {
+      states[i] = RowState{};
+      states[i].max = skip_.initial_max;
+      states[i].running_max = skip_.initial_max;
+    });
+    exec_.pieces(rows_, v_.v_dim, [&](int i, int begin, int end) {
+      for (int d = begin; d < end; ++d) o[std::int64_t{i} * v_.v_dim + d] = F32{0};
+    });
+    bool started = false;
+    const int count = segment.count();
     for (int n = 0; n < count; ++n) {
       const int at = skip_.backward ? count - 1 - n : n;
       const std::int32_t tile_index = segment.begin + at * segment.step;
+      const bool asked = v_.lambda.enabled && n >= skip_.kept_first;
+      TileRecord& record = out_.tiles[first_visit + n];
+      gather_keys(tile_index);
+      if (asked && settles_skip(tile_index, states, record)) continue;
       compute_scores(tile_index);
-      const bool asked = in_.lambda.enabled && n >= skip_.kept_first;
-      const TileTrace trace = vote(tile_index, piece, asked);
-      result_.tiles.push_back(trace);
-      if (trace.decision == Decision::kSkipped) {
+      vote(tile_index, states, asked, record);
+      if (record.decision == Decision::kSkipped) {
         if (skip_.max_on_skip == MaxOnSkip::kRaise)
-          for (std::size_t i = 0; i < rows(); ++i)
-            piece.rows[i].max = new_maximum(local_[i], piece.rows[i].max);
+          exec_.rows(rows_, [&](int i) {
+            states[i].running_max = new_maximum(s_.local[i], states[i].running_max);
+          });
         continue;
       }
-      for (std::size_t i = 0; i < rows(); ++i) {
-        const bool zeroed = trace.decision == Decision::kPartlyZeroed &&
-                            trace.zeroed.test(i / static_cast<std::size_t>(skip_.zeroing_rows));
-        soft_row(i, zeroed, piece);
-      }
-      narrow_p();
+      soften(record, !started, states);
       gather_values(tile_index);
-      accumulate(piece);
-      piece.started = true;
+      accumulate(started, o);
+      started = true;
     }
-    return piece;
+    exec_.once([&] { s_.started[piece] = started ? 1 : 0; });
   }
 
-  UnitInput in_;
-  const Problem& p_;
-  const Request& r_;
+  const UnitView& v_;
   const SkipRule& skip_;
   const Softmax& soft_;
-  int kv_tile_;
-  UnitPlan plan_;
-  const std::vector<UnitPlan::Row>& rows_;
-  std::vector<T> q_, k_, v_t_, p_bits_;
-  std::vector<F32> scores_, local_, corrections_, product_;
-  UnitResult result_;
+  const UnitLayout& layout_;
+  const UnitScratch<T>& s_;
+  const UnitOutput& out_;
+  const Executor& exec_;
+  int rows_, tile_;
 };
 
 }  // namespace assay::attention

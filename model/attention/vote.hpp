@@ -1,12 +1,13 @@
 // When a row agrees to skip a tile: the threshold of a request, the comparison of two maxima, and
 // how near the decision was. Decides SPEC ATT-4.3 and ATT-4.6. Not decided here: which rows must
-// agree (emulate.cpp).
+// agree (unit_run.hpp). What a row does compiles for host and device; thresholds are the host's.
 #pragma once
 
 #include <cmath>
 #include <limits>
 
 #include "model/attention/profile.hpp"
+#include "model/core/platform.hpp"
 #include "model/numerics/add.hpp"
 #include "model/numerics/special/fast_math.hpp"
 
@@ -21,15 +22,18 @@ inline constexpr F32 kLn2{0x3F317218u};
 // f32 operations with one flush setting.
 struct Fp {
   bool flush;
-  F32 add(F32 a, F32 b) const { return numerics::add_rn(a, b, flush); }
-  F32 sub(F32 a, F32 b) const { return add(a, F32{b.bits ^ 0x80000000u}); }
-  F32 mul(F32 a, F32 b) const { return numerics::mul_rn(a, b, flush); }
-  F32 fma(F32 a, F32 b, F32 c) const { return numerics::fma_rn(a, b, c, flush); }
+  ASSAY_HD F32 add(F32 a, F32 b) const { return numerics::add_rn(a, b, flush); }
+  ASSAY_HD F32 sub(F32 a, F32 b) const { return add(a, F32{b.bits ^ 0x80000000u}); }
+  ASSAY_HD F32 mul(F32 a, F32 b) const { return numerics::mul_rn(a, b, flush); }
+  ASSAY_HD F32 fma(F32 a, F32 b, F32 c) const { return numerics::fma_rn(a, b, c, flush); }
 };
-inline F32 negated(F32 x) { return F32{x.bits ^ 0x80000000u}; }
-inline bool below(F32 a, F32 b) { return numerics::to_float(a) < numerics::to_float(b); }
-inline bool not_above(F32 a, F32 b) { return numerics::to_float(a) <= numerics::to_float(b); }
-inline double as_double(F32 x) { return static_cast<double>(numerics::to_float(x)); }
+ASSAY_HD inline F32 negated(F32 x) { return F32{x.bits ^ 0x80000000u}; }
+ASSAY_HD inline bool below(F32 a, F32 b) { return numerics::to_float(a) < numerics::to_float(b); }
+ASSAY_HD inline bool not_above(F32 a, F32 b) {
+  return numerics::to_float(a) <= numerics::to_float(b);
+}
+ASSAY_HD inline double as_double(F32 x) { return static_cast<double>(numerics::to_float(x)); }
+ASSAY_HD inline double absolute(double x) { return x < 0 ? -x : x; }
 
 // The scale of a problem as kernels hold it: f32 products from left to right (SPEC ATT-5.1).
 struct Scale {
@@ -65,7 +69,7 @@ struct Lambda {
   double log2_exact = 0;          // of the f32 lambda, for margins
 };
 
-inline F32 rounded(double x) { return numerics::from_float(static_cast<float>(x)); }
+ASSAY_HD inline F32 rounded(double x) { return numerics::from_float(static_cast<float>(x)); }
 
 // `length` is what the rule divides by. A length of 0 divides to Inf or NaN; NaN never skips
 // (SPEC ATT-4.6).
@@ -100,8 +104,8 @@ inline Lambda lambda_of(const SkipRule& rule, const Threshold& threshold, std::i
 }
 
 // Whether a row with tile maximum l and reference g may skip (SPEC ATT-4.3).
-inline bool row_may_skip(const SkipRule& rule, const Lambda& lambda, const Scale& scale, F32 l,
-                         F32 g, bool flush) {
+ASSAY_HD inline bool row_may_skip(const SkipRule& rule, const Lambda& lambda, const Scale& scale,
+                                  F32 l, F32 g, bool flush) {
   const Fp fp{flush};
   const auto compare = [&](F32 a, F32 b) { return rule.strict ? below(a, b) : not_above(a, b); };
   switch (rule.compare) {
@@ -124,21 +128,23 @@ inline bool row_may_skip(const SkipRule& rule, const Lambda& lambda, const Scale
 }
 
 // log2(exp((l - g) * scale) / lambda): negative where the row agrees to skip, +Inf where it can
-// never agree. Real numbers, for reports.
-inline double row_margin(const Lambda& lambda, const Scale& scale, F32 l, F32 g) {
+// never agree. Real numbers, for reports; the same bits on host and device, IEEE 754's.
+ASSAY_HD inline double row_margin(const Lambda& lambda, const Scale& scale, F32 l, F32 g) {
   const double difference = as_double(l) - as_double(g);
-  if (std::isnan(difference))
-    return l.bits == kMinusInfinity.bits ? -std::numeric_limits<double>::infinity()
-                                         : std::numeric_limits<double>::infinity();
+  if (difference != difference) {
+    const double infinity = as_double(F32{0x7F800000u});
+    return l.bits == kMinusInfinity.bits ? -infinity : infinity;
+  }
   return difference * scale.unit_log2 - lambda.log2_exact;
 }
 
 // How large a margin roundings could turn: a few ulp of the terms in the comparison. A decision
 // within it is a near-tie (SPEC ATT-5.6).
-inline double tie_width(const Lambda& lambda, const Scale& scale, F32 l, F32 g) {
-  const double largest = std::max(std::abs(as_double(l)), std::abs(as_double(g)));
+ASSAY_HD inline double tie_width(const Lambda& lambda, const Scale& scale, F32 l, F32 g) {
+  const double of_l = absolute(as_double(l)), of_g = absolute(as_double(g));
+  const double largest = of_l < of_g ? of_g : of_l;
   if (!(largest < 1e30)) return 0;
-  return 0x1p-21 * (largest * scale.unit_log2 + std::abs(lambda.log2_exact) + 1);
+  return 0x1p-21 * (largest * scale.unit_log2 + absolute(lambda.log2_exact) + 1);
 }
 
 }  // namespace assay::attention

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "model/core/ops.hpp"
-#include "model/machine/prng.hpp"
+#include "model/core/prng.hpp"
 
 namespace assay::machine {
 

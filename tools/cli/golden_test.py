@@ -8,7 +8,7 @@ import random
 import struct
 import unittest
 
-from cli_testing import Command, MISMATCH, OK, UNSUPPORTED, safetensors
+from cli_testing import Command, MISMATCH, OK, SAMPLE, UNSUPPORTED, safetensors
 
 NUMERICS = pathlib.Path(__file__).resolve().parents[2] / "model" / "numerics"
 WIDTH = {"F32": 4, "I32": 4, "U64": 8, "BF16": 2, "F16": 2, "F8_E4M3": 1, "F8_E5M2": 1,
@@ -161,6 +161,23 @@ class RoundTrips(Golden):
         for part in ("CONFORMS", "COMPARED", "24 d", "grade: bits: reproduced on hardware",
                      "REPRO: assay check mma --in"):
             self.assertIn(part, " ".join(text.split()))
+
+    def test_a_recorded_capture_is_read_as_it_is(self):  # SPEC VER-21.12
+        capture = SAMPLE.with_name("assay-attention-sample-layer0.safetensors")
+        golden = self.dir / "golden.safetensors"
+        self.succeed("golden", "attention", "--in", capture, "--out", golden, "--profile",
+                     "assay-prefill-sm90", "--set", "threshold_scale_factor=100")
+        told = self.check("attention", golden, golden, code=OK)
+        self.assertRegex(told["provenance"]["tiles"], r"[1-9]\d* skipped")
+        tensors, metadata = read(capture)
+        metadata["version"] = "2"
+        other = self.write("later.safetensors", tensors, metadata)
+        self.refuse("golden", "attention", "--in", other, "--out", self.dir / "no.safetensors",
+                    "--profile", "assay-prefill-sm90", says=('"2"', "assay.capture"))
+        metadata["schema"] = "assay.trace"
+        other = self.write("trace.safetensors", tensors, metadata)
+        self.refuse("golden", "attention", "--in", other, "--out", self.dir / "no.safetensors",
+                    "--profile", "assay-prefill-sm90", says=('"assay.trace"', "assay.golden"))
 
     def test_set_is_stronger_than_the_file(self):
         golden = self.golden("mufu")

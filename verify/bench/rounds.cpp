@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "cuda/probe/wire.hpp"
-#include "model/machine/prng.hpp"
+#include "model/core/prng.hpp"
 #include "model/moe/combine.hpp"
 #include "model/moe/profile.hpp"
 
@@ -23,7 +23,7 @@ std::uint64_t u64(std::int64_t value) { return static_cast<std::uint64_t>(value)
 void fill_bytes(std::uint64_t key, std::vector<std::byte>& bytes) {
   std::uint64_t state = key;
   for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::uint64_t)) {
-    const std::uint64_t word = machine::splitmix64(state);
+    const std::uint64_t word = splitmix64(state);
     std::memcpy(bytes.data() + at, &word, std::min(sizeof word, bytes.size() - at));
   }
 }

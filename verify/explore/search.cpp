@@ -84,7 +84,7 @@ SearchResult search_in_jobs(const Program& program, const Mutation& mutation,
     const auto number = static_cast<std::uint64_t>(job);
     // Seeds of one job are a sequence from its first; another first is another sequence.
     std::uint64_t state = config.seed + number;
-    if (number > 0) own.seed = machine::splitmix64(state);
+    if (number > 0) own.seed = splitmix64(state);
     const auto all = static_cast<std::uint64_t>(jobs);
     own.max_executions = config.max_executions / all + (number < config.max_executions % all);
     const auto work = [&program, &mutation, own, &executed, &results, &failures, number] {

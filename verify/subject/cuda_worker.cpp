@@ -7,7 +7,7 @@
 #include <cstring>
 #include <thread>
 
-#include "model/machine/prng.hpp"
+#include "model/core/prng.hpp"
 
 namespace assay::verify {
 
@@ -25,15 +25,14 @@ Status CudaWorker::wait(const char* phase) {
 void CudaWorker::pause() {
   if (options_.skew_us != 0)
     std::this_thread::sleep_for(
-        std::chrono::microseconds(machine::splitmix64(random_) % (options_.skew_us + 1)));
+        std::chrono::microseconds(splitmix64(random_) % (options_.skew_us + 1)));
 }
 
 std::vector<cuda::LaunchedRank> CudaWorker::launched(const RoundPlan& plan) {
   std::vector<cuda::LaunchedRank> all;
   for (const RankId rank : ranks(plan))
-    all.push_back({rank, options_.delay_us == 0
-                             ? 0
-                             : machine::splitmix64(random_) % (options_.delay_us * 1000u + 1)});
+    all.push_back(
+        {rank, options_.delay_us == 0 ? 0 : splitmix64(random_) % (options_.delay_us * 1000u + 1)});
   return all;
 }
 

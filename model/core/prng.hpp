@@ -1,11 +1,11 @@
-// The machine's own random numbers: xoshiro256** seeded by splitmix64, both by definition, so that
-// a seed names the same schedule on every platform and with every standard library (SPEC MAC-4.2).
-// Decides no distribution beyond `below`.
+// Our own random numbers: xoshiro256** seeded by splitmix64, both by definition, so that a seed
+// names the same schedule on every platform and with every standard library (SPEC MAC-4.2). Decides
+// no distribution beyond `below`.
 #pragma once
 
 #include <cstdint>
 
-namespace assay::machine {
+namespace assay {
 
 // One step of splitmix64 (Vigna, public domain reference): a bijective scrambling of a counter.
 constexpr std::uint64_t splitmix64(std::uint64_t& state) {
@@ -46,4 +46,4 @@ class Prng {
   std::uint64_t state_[4] = {};
 };
 
-}  // namespace assay::machine
+}  // namespace assay

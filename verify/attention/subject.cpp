@@ -1,0 +1,59 @@
+// The simulated subject, and where a subject's name becomes one. Decides SPEC VER-22.4.
+#include "verify/attention/subject.hpp"
+
+#include <fmt/format.h>
+
+#include "model/core/text.hpp"
+#include "verify/attention/plugin.hpp"
+
+namespace assay::verify {
+namespace {
+
+class SimulatedAttention : public AttentionSubject {
+ public:
+  std::string name() const override { return "sim"; }
+  bool is_profile() const override { return true; }
+  bool concurrent() const override { return true; }
+  AttentionRun run(const attention::Profile& profile, const attention::Problem& problem,
+                   int threads) const override {
+    return emulated(profile, problem, threads);
+  }
+};
+
+}  // namespace
+
+AttentionRun emulated(const attention::Profile& computed, const attention::Problem& problem,
+                      int threads) {
+  AttentionRun run;
+  const auto emulator = attention::Emulator::make(computed, problem);
+  if (!emulator) {
+    run.state = emulator.error().kind == ErrorKind::kUnsupported ? AttentionRun::State::kUnsupported
+                                                                 : AttentionRun::State::kFailed;
+    run.message = emulator.error().sentence;
+    return run;
+  }
+  auto result = attention::emulate(computed, problem, {threads});
+  CONTRACT(result.has_value(), result ? "" : result.error().sentence);
+  run.answer.out = std::move(result->out);
+  if (result->lse_form != attention::LseForm::kNone) run.answer.lse = std::move(result->lse);
+  run.answer.decision = attention::decision_map(*emulator, *result);
+  run.answer.visited = result->counters.visited;
+  run.answer.skipped = result->counters.skipped;
+  return run;
+}
+
+const AttentionSubject& simulated_attention() {
+  static const SimulatedAttention subject;
+  return subject;
+}
+
+Expected<std::unique_ptr<AttentionSubject>> load_attention_subject(std::string_view spec) {
+  constexpr std::string_view kPlugin = "plugin:";
+  if (spec == "sim") return std::unique_ptr<AttentionSubject>(new SimulatedAttention);
+  if (spec.substr(0, kPlugin.size()) == kPlugin)
+    return load_attention_plugin(std::string(spec.substr(kPlugin.size())));
+  return bad_input(
+      fmt::format("subject is {}; of attention, allowed are sim and plugin:FILE", in_quotes(spec)));
+}
+
+}  // namespace assay::verify
