@@ -1,0 +1,18 @@
+// Skip-softmax attention on the GPU: the kernels of the profiles whose names begin with "assay-".
+// Open this first. The bits they must produce are SPEC ATT-6, how they are made is SPEC CUD-6.
+//
+//   plan.hpp             what a block works on, and what each unit of 64 rows visits
+//   flow.hpp             in which order a block's roles wait, issue and release
+//   prefill_shape.cuh    tiles, stages, registers, shared memory, by type and head size
+//   params.cuh           what a launch copies to the device
+//   fetch_sm90.cuh       the warps that load
+//   transpose_sm90.cuh   ... and those that turn values of one byte
+//   softmax_sm90.cuh     one thread's arithmetic between the two products
+//   compute_sm90.cuh     a warpgroup that computes a unit
+//   prefill_sm90.cuh     the kernel
+//
+// Everything up to softmax_sm90.cuh is tested on the host: flow_test.cpp enumerates interleavings,
+// softmax_test.cpp and transpose_test.cpp compare bits, plan_test.cpp reads descriptors back.
+#pragma once
+
+#include "cuda/kernels/attention/prefill_sm90.cuh"

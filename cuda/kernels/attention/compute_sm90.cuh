@@ -1,0 +1,298 @@
+// A warpgroup of a prefill block that computes one unit of 64 rows: products, vote, softmax,
+// output. Decides how a step of flow.hpp becomes instructions (SPEC CUD-6.4, CUD-6.6). Every
+// function is called by a whole warpgroup.
+#pragma once
+
+#include "cuda/kernels/attention/fetch_sm90.cuh"
+#include "cuda/kernels/attention/softmax_sm90.cuh"
+#include "cuda/ops/named_barrier.hpp"
+#include "cuda/ops/wgmma.hpp"
+
+namespace assay::attention_kernels {
+
+// What a kernel does beside the output. kDense: no vote. kSkip: the vote. kTrace: the vote, and a
+// byte per decision.
+enum class Mode { kDense, kSkip, kTrace };
+
+// Named barriers: a unit's turn, and a unit's vote.
+inline constexpr int kTurnBarrier = 1;
+template <class Shape>
+inline constexpr int kVoteBarrier = kTurnBarrier + Shape::kUnits;
+
+// Of the four threads that share a row; the sum is (0 + 1) + (2 + 3) in all of them.
+__device__ inline float quad_maximum(float x) {
+  x = max_nan(x, shuffle_xor(x, 1));
+  return max_nan(x, shuffle_xor(x, 2));
+}
+__device__ inline float quad_sum(float x) {
+  x = add_rn(x, shuffle_xor(x, 1));
+  return add_rn(x, shuffle_xor(x, 2));
+}
+
+// Lane 0's value for all, so that the compiler knows branches on it to be uniform: otherwise it
+// serialises the matrix instructions behind them.
+__device__ inline Range uniform(Range range) {
+  return {broadcast(range.begin, 0), broadcast(range.end, 0)};
+}
+
+template <class Shape, Mode kMode>
+struct Unit {
+  using T = typename Shape::Element;
+  using Out = typename Shape::Out;
+  static constexpr int kDim = Shape::kHeadDim;
+  static constexpr int kShift = Shape::kFp8 ? 8 : 0;              // SPEC ATT-6.2
+  static constexpr int kStep = 32 / static_cast<int>(sizeof(T));  // keys or columns an instruction
+  static constexpr int kTile = Shape::kTile;
+  static constexpr int kTurnThreads = 256;  // of the unit whose turn it is and the one before
+
+  const PrefillParams& p;
+  SharedMap<Shape> shared;
+  int unit;
+  int thread;                                 // of the warpgroup
+  const Work<Shape::kUnits>* work = nullptr;  // in shared memory; read before and after the tiles
+
+  float s[kTile / 2];  // scores, then exponentials
+  float o[kDim / 2];   // output so far
+  std::uint32_t narrow_p[kTile / kStep][4];
+  RowState rows[2];
+  float local[2];
+  int rows_left;  // rows of the request from this thread's first one on; may be negative
+  float offset;   // of the vote
+  std::uint32_t skipped;
+  std::uint32_t history = 0;  // bit i % 32: whether tile i was kept
+
+  __device__ Unit(const PrefillParams& params, SharedMap<Shape> map, int index)
+      : p(params), shared(map), unit(index), thread(thread_index() % 128) {}
+
+  __device__ void begin(const Work<Shape::kUnits>* next) {
+    work = next;
+    rows_left = work->shape.q_len - row_of(0);
+#pragma unroll
+    for (int row = 0; row < 2; ++row) rows[row] = {minus_infinity(), 0.0f, 0.0f};
+#pragma unroll
+    for (int i = 0; i < kDim / 2; ++i) o[i] = 0.0f;
+    skipped = 0;
+    if constexpr (kMode != Mode::kDense) {
+      const Threshold& t = p.threshold;
+      offset = skip_offset(t.factors != nullptr ? t.factors[work->request] : t.factor,
+                           t.divides != 0, work->shape.kv_len, p.scale_log2_inverse);
+    }
+  }
+
+  // --- steps of flow.hpp
+
+  __device__ Range all() const { return uniform(work->all); }
+  __device__ void wait_turn() {
+    if constexpr (Shape::kTakesTurns) named_wait(kTurnBarrier + unit, kTurnThreads);
+  }
+  __device__ void pass_turn() {
+    if constexpr (Shape::kTakesTurns)
+      named_arrive(kTurnBarrier + (unit + 1) % Shape::kUnits, kTurnThreads);
+  }
+  __device__ void wait_queries(std::uint32_t parity) {
+    wait_at(shared, p, Shape::kQueriesFull, static_cast<std::uint32_t>(unit), parity,
+            Site::kQueriesFull);
+  }
+  template <class Place>
+  __device__ void wait_keys(const Place& at) {
+    wait_at(shared, p, Shape::kKeysFull, at.stage, at.parity, Site::kKeysFull);
+  }
+  template <class Place>
+  __device__ void wait_values(const Place& at) {
+    if constexpr (Shape::kFp8)
+      wait_at(shared, p, Shape::kTransposedFull, at.stage, at.parity, Site::kTransposedFull);
+    else
+      wait_at(shared, p, Shape::kValuesFull, at.stage, at.parity, Site::kValuesFull);
+  }
+  // Four arrivals a unit: each warp knows only of its own reads that they have ended.
+  __device__ void arrive(int barrier) {
+    warp_barrier();
+    if (thread % 32 == 0) barrier_arrive(shared.barrier(barrier));
+  }
+  __device__ void release_queries() { arrive(Shape::kQueriesFree + unit); }
+  template <class Place>
+  __device__ void release_keys(const Place& at) {
+    arrive(Shape::kKeysFree + static_cast<int>(at.stage));
+  }
+  template <class Place>
+  __device__ void release_values(const Place& at) {
+    arrive((Shape::kFp8 ? Shape::kTransposedFree : Shape::kValuesFree) +
+           static_cast<int>(at.stage));
+  }
+
+  // S = Q K^T, by 32 bytes of k, lowest first.
+  template <class Place>
+  __device__ void issue_scores(const Place& at) {
+    const MatrixDescriptor q = k_major(shared.queries(unit)), k = k_major(shared.keys(at.stage));
+    pin(s);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kDim / kStep; ++step) {
+      const int chunk = step / 4, byte = step % 4 * 32;
+      wgmma_shared<T, kTile>(s, q.at(chunk * Shape::kQueryChunkBytes + byte),
+                             k.at(chunk * Shape::kTileChunkBytes + byte), step == 0 ? 0 : 1);
+    }
+    wgmma_commit();
+    pin(s);
+  }
+  // O += P V, by 16 keys, lowest first.
+  template <class Place>
+  __device__ void issue_product(const Place& at) {
+    const MatrixDescriptor v = n_major<Shape::kTileChunkBytes>(shared.values(at.stage));
+    pin(o);
+    pin(narrow_p);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kTile / 16; ++step)
+      wgmma_registers<T, kDim>(o, narrow_p[step], v.at(step * 16 * kSwizzleBytes), 1);
+    wgmma_commit();
+    pin(o);
+  }
+  // O = O * correction + P V, the product by 32 keys from zero, in the scores' registers: as many
+  // columns at a time as those hold (SPEC ATT-6.2).
+  template <class Place>
+  __device__ void add_product(const Place& at) {
+    const MatrixDescriptor v = k_major(shared.transposed(at.stage));
+#pragma unroll
+    for (int part = 0; part < kDim / kTile; ++part) {
+      pin(s);
+      pin(narrow_p);
+      wgmma_fence();
+#pragma unroll
+      for (int step = 0; step < kTile / 32; ++step)
+        wgmma_registers<T, kTile>(s, narrow_p[step], v.at(part * kTile * 128 + step * 32),
+                                  step == 0 ? 0 : 1);
+      wgmma_commit();
+      pin(s);
+      wgmma_wait<0>();
+      pin(s);
+#pragma unroll
+      for (int i = 0; i < kTile / 2; ++i) {
+        float& out = o[part * (kTile / 2) + i];
+        out = fma_rn(out, rows[i / 2 % 2].correction, s[i]);
+      }
+    }
+  }
+  // Scores with a product behind them, or alone.
+  __device__ void wait_scores() {
+    wgmma_wait<1>();
+    pin(s);
+  }
+  __device__ void wait_scores_alone() {
+    wgmma_wait<0>();
+    pin(s);
+  }
+  __device__ void wait_product() {
+    wgmma_wait<0>();
+    pin(o);
+  }
+
+  // Mask, maxima, vote. A unit's first tile is kept unasked (SPEC ATT-6.1).
+  __device__ bool decide(const TileRanges& mine, int tile, std::uint32_t index) {
+    if (!mine.whole.contains(tile)) {
+      // Computed again for the few tiles that need it, rather than kept.
+      const Mask mask{p.mask, p.mask_size, work->shape.q_offset};
+      hide<kTile>(s, tile * kTile + thread % 4 * 2,
+                  attention::visible_keys(mask, row_of(0), work->shape.kv_len),
+                  attention::visible_keys(mask, row_of(1), work->shape.kv_len));
+    }
+    maxima<kTile>(s, local);
+#pragma unroll
+    for (int row = 0; row < 2; ++row) local[row] = quad_maximum(local[row]);
+    if constexpr (kMode == Mode::kDense) return true;
+    bool keeps = true;
+    if (tile != mine.visited.begin && (kMode == Mode::kSkip || p.threshold.enabled != 0)) {
+      // Not && and ||: both rows are a few instructions, and a branch is as many.
+      const bool agrees = (padding(0) | may_skip(local[0], rows[0].max, offset)) &
+                          (padding(1) | may_skip(local[1], rows[1].max, offset));
+      keeps = !named_all(kVoteBarrier<Shape> + unit, 128, agrees);
+    }
+    skipped += keeps ? 0 : 1;
+    history =
+        (history & ~(1u << (index % 32))) | (static_cast<std::uint32_t>(keeps) << (index % 32));
+    if (thread == 0) {
+      shared_store_relaxed(shared.decisions(unit),
+                           (static_cast<std::uint64_t>(history) << 32) | (index + 1));
+      if constexpr (kMode == Mode::kTrace) write_decision(tile, keeps);
+    }
+    return keeps;
+  }
+  // A sum is never negative; that a branch asks keeps ptxas from moving the exponentials behind the
+  // wait for the product that they are to overlap.
+  __device__ void exponentials() {
+    exponentials_of<kTile, kShift>(s, local, p.scale_log2, rows);
+    if (rows[0].sum < 0.0f || rows[1].sum < 0.0f) [[unlikely]]
+      give_up(p.record, static_cast<std::uint32_t>(Site::kNegativeSum), 0, 0);
+  }
+  __device__ void narrow() {
+    if constexpr (Shape::kFp8) {
+      narrow_to_e4m3<kTile>(s, narrow_p);
+    } else {
+      correct<kDim>(o, rows);
+      narrow_to<T, kTile>(s, narrow_p);
+    }
+  }
+
+  // --- the end of a unit
+
+  __device__ void end(const TileRanges& mine) {
+    const int q = thread % 4;
+    RowEnd ends[2];
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      ends[row] = end_of<kShift>(rows[row].max, quad_sum(rows[row].sum), p.scale_log2, p.v_scale);
+      if (p.lse != nullptr && q == 0 && !padding(row))
+        p.lse[place(row, p.lse_request_stride, p.lse_row_stride, p.lse_head_stride)] =
+            ends[row].lse_log2;
+    }
+    // Threads 2 j and 2 j + 1 of a quad trade, so that each stores 8 bytes and a quad 32.
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      std::uint16_t* const to =
+          p.out + place(row, p.out_request_stride, p.out_row_stride, p.out_head_stride);
+#pragma unroll
+      for (int pair = 0; pair < kDim / 16; ++pair) {
+        std::uint32_t word[2];
+#pragma unroll
+        for (int b = 0; b < 2; ++b) {
+          const int i = 4 * (2 * pair + b) + 2 * row;
+          word[b] =
+              pack_rn<Out>(mul_rn(o[i], ends[row].factor), mul_rn(o[i + 1], ends[row].factor));
+        }
+        const bool odd = q % 2 != 0;
+        const std::uint32_t other = shuffle_xor(odd ? word[0] : word[1], 1);
+        const uint2 both = odd ? make_uint2(other, word[1]) : make_uint2(word[0], other);
+        const int column = 16 * pair + (odd ? 8 : 0) + q / 2 * 4;
+        if (!padding(row)) *reinterpret_cast<uint2*>(to + column) = both;
+      }
+    }
+    if (p.counters != nullptr && thread == 0 && !mine.visited.empty()) {
+      add_to(&p.counters[2 * work->head], static_cast<std::uint64_t>(mine.visited.count()));
+      if (skipped != 0) add_to(&p.counters[2 * work->head + 1], skipped);
+    }
+  }
+
+ private:
+  // Rows beyond q_len agree to everything, and are not written.
+  __device__ bool padding(int row) const { return rows_left <= 8 * row; }
+  __device__ int row_of(int row) const {
+    return work->first_row + unit * kUnitRows + fragment_row(thread, 2 * row);
+  }
+  __device__ std::int64_t place(int row, std::int64_t request_stride, std::int64_t row_stride,
+                                std::int64_t head_stride) const {
+    const bool packed = p.lengths.first_q != nullptr;
+    return (packed ? 0 : work->request * request_stride) +
+           (work->shape.q_begin + row_of(row)) * row_stride + work->head * head_stride;
+  }
+  __device__ void write_decision(int tile, bool keeps) const {
+    if (p.decisions == nullptr) return;
+    const std::int64_t unit_index = work->first_row / kUnitRows + unit;
+    if (unit_index >= p.decision_units || tile >= p.decision_tiles) return;
+    const std::int64_t row =
+        (static_cast<std::int64_t>(work->request) * p.q_heads + work->head) * p.decision_units +
+        unit_index;
+    p.decisions[row * p.decision_tiles + tile] = keeps ? 1 : 2;
+  }
+};
+
+}  // namespace assay::attention_kernels

@@ -1,0 +1,85 @@
+// Sizes of a prefill kernel by element type and head size: tiles, stages, registers, and where
+// everything lies in shared memory. Host and device; the launcher asks it for sizes. Decides SPEC
+// CUD-6.1.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/kernels/attention/plan.hpp"
+#include "model/core/bits.hpp"
+
+namespace assay::attention_kernels {
+
+// What changes speed and no bit. The benchmark measures others than the one that is launched.
+struct Tuning {
+  int key_stages = 2;
+  int value_stages = 2;
+  bool takes_turns = true;    // units issue one after the other, or as they come
+  bool defers_values = true;  // values wait for a decision where the last one was to skip
+};
+// 227 KiB hold the queries and two stages of each of keys and values at d 256; below, a third of
+// keys lets a unit that skips run ahead.
+constexpr Tuning tuning_of(int dim) { return {dim > 128 ? 2 : 3, 2, true, true}; }
+
+// kDim: of queries, keys and values. T, theirs: Bf16, F16 or, not at d 64, E4m3. OutT: Bf16 or F16.
+template <class T, int kDim, class OutT = T, Tuning kTuning = tuning_of(kDim)>
+struct PrefillShape {
+  using Element = T;
+  using Out = OutT;
+  static constexpr bool kFp8 = sizeof(T) == 1;
+  static_assert(kDim == 128 || kDim == 256 || (kDim == 64 && !kFp8));
+  static constexpr int kHeadDim = kDim;
+  static constexpr int kTile = kDim > 128 ? 64 : 128;  // SPEC ATT-6.1
+  static constexpr int kUnits = 2;                     // warpgroups that compute
+  static constexpr int kKeyStages = kTuning.key_stages;
+  static constexpr int kValueStages = kTuning.value_stages;
+  static constexpr bool kTakesTurns = kTuning.takes_turns;
+  static constexpr bool kDefersValues = kTuning.defers_values;
+
+  // A block is launched with so many registers for each thread, and setmaxnreg gives to some what
+  // others gave back: an increase beyond that sum would wait for ever.
+  static constexpr int kThreads = (kUnits + 1) * 128;
+  static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
+  static constexpr int kComputeRegisters = 232;
+  static constexpr int kFetchRegisters = 40;
+  static_assert(kUnits * kComputeRegisters + kFetchRegisters <= (kUnits + 1) * kLaunchRegisters);
+
+  // Tensors lie in chunks of 128 bytes of columns, each a block of rows.
+  static constexpr int kChunkColumns = 128 / static_cast<int>(sizeof(T));
+  static constexpr int kChunks = kDim / kChunkColumns;
+  static constexpr int kQueryChunkBytes = kUnitRows * 128;
+  static constexpr int kTileChunkBytes = kTile * 128;
+  static constexpr int kQueryBytes = kChunks * kQueryChunkBytes;  // of one unit
+  static constexpr int kTileBytes = kChunks * kTileChunkBytes;    // of keys or of values
+
+  static constexpr int kQueriesAt = 0;
+  static constexpr int kKeysAt = kQueriesAt + kUnits * kQueryBytes;
+  static constexpr int kValuesAt = kKeysAt + kKeyStages * kTileBytes;
+  // The matrix instruction takes fp8 values only with keys contiguous: rows of V^T, 128 bytes each.
+  static constexpr int kTransposedBytes = kFp8 ? kDim * 128 : 0;
+  static constexpr int kTransposedAt = kValuesAt + kValueStages * kTileBytes;
+  static constexpr int kBarriersAt = kTransposedAt + kValueStages * kTransposedBytes;
+  // Barriers of 8 bytes, in this order.
+  static constexpr int kQueriesFull = 0;
+  static constexpr int kQueriesFree = kQueriesFull + kUnits;
+  static constexpr int kKeysFull = kQueriesFree + kUnits;
+  static constexpr int kKeysFree = kKeysFull + kKeyStages;
+  static constexpr int kValuesFull = kKeysFree + kKeyStages;
+  static constexpr int kValuesFree = kValuesFull + kValueStages;
+  static constexpr int kTransposedFull = kValuesFree + kValueStages;
+  static constexpr int kTransposedFree = kTransposedFull + kValueStages;
+  static constexpr int kTailFull = kTransposedFree + kValueStages;
+  static constexpr int kWorkFull = kTailFull + 1;
+  static constexpr int kWorkFree = kWorkFull + 2;
+  static constexpr int kDone = kWorkFree + 2;
+  static constexpr int kBarriers = kDone + 1;
+  static constexpr int kDecisionsAt = kBarriersAt + kBarriers * 8;  // 8 bytes a unit
+  static constexpr int kWorkAt = kDecisionsAt + kUnits * 8;
+  static constexpr int kSharedBytes = kWorkAt + 2 * static_cast<int>(sizeof(Work<kUnits>));
+  // The swizzle needs atoms at multiples of 1024, which dynamic shared memory does not promise.
+  static constexpr int kAllocatedBytes = kSharedBytes + 1024;
+  static_assert(kAllocatedBytes <= 227 * 1024, "shared memory of a block on sm_90");
+};
+
+}  // namespace assay::attention_kernels

@@ -1,0 +1,26 @@
+// Tensors for the benchmark, made on the device: random mantissas plus a direction that makes key
+// tiles high or low for a unit of query rows. Decides nothing.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/launch/one_sided_launch.hpp"
+
+namespace assay::cuda {
+
+// Fills rows [rows, heads, dim] of bf16, or of e4m3 if `fp8`; dim is a multiple of 4. Elements 0 to
+// codes - 1 of a row hold the code of its block of block_rows rows instead: +-strength, drawn per
+// (block, head / heads_per_code); with codes == 1, the code is strength for a share `high` of the
+// blocks and -strength for others; strength < 0 means |strength| for every block (queries).
+struct BenchFill {
+  void* to;
+  bool fp8;
+  std::int64_t rows;
+  int heads, dim;
+  int block_rows, codes, heads_per_code;
+  float strength, high;
+  std::uint32_t seed;
+};
+void fill(const BenchFill& what, Stream stream);
+
+}  // namespace assay::cuda

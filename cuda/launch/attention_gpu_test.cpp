@@ -1,0 +1,244 @@
+// The prefill kernel on a GPU against the model, bit for bit. Without a Hopper device there is
+// nothing to run, and the program says so to Meson (exit code 77). ASSAY_ATTENTION_CASES says how
+// many random cases are run.
+#define CATCH_CONFIG_RUNNER
+#include <cstdlib>
+
+#include "cuda/launch/attention_gpu_testing.hpp"
+#include "model/core/testing.hpp"
+#if __has_include(<catch2/catch_session.hpp>)
+#include <catch2/catch_session.hpp>
+#endif
+
+namespace assay::cuda {
+namespace {
+
+using attention::MaskKind;
+using testing::GpuCase;
+using testing::GpuProblem;
+using testing::Layout;
+using testing::Source;
+using testing::Values;
+
+// A case of any kind. Sizes do not grow with RapidCheck's: small problems decide nothing.
+rc::Gen<GpuCase> cases() {
+  return rc::gen::resize(
+      100, rc::gen::exec([] {
+        GpuCase c;
+        c.dtype = *rc::gen::element(Dtype::kBf16, Dtype::kBf16, Dtype::kF16, Dtype::kF8E4m3);
+        c.kv_heads = *rc::gen::inRange(1, 3);
+        c.q_heads = c.kv_heads * *rc::gen::inRange(1, 4);
+        c.head_dim = *rc::gen::element(64, 128, 128, 256);
+        if (c.dtype == Dtype::kF8E4m3) c.head_dim = std::max(128, c.head_dim);
+        const int requests = *rc::gen::inRange(1, 5);
+        c.q_lens.clear();
+        c.kv_lens.clear();
+        c.thresholds.clear();
+        c.source = *rc::gen::element(Source::kOff, Source::kFactor, Source::kLambda,
+                                     Source::kFactors, Source::kLambdas, Source::kLambdas);
+        for (int i = 0; i < requests; ++i) {
+          // Lengths around tile edges, and zero.
+          const int edge = *rc::gen::inRange(0, 4) * 64 + *rc::gen::inRange(-2, 3);
+          c.q_lens.push_back(*rc::gen::element(0, 1, std::max(0, edge), *rc::gen::inRange(0, 260)));
+          const int edge_kv = *rc::gen::inRange(0, 7) * 128 + *rc::gen::inRange(-2, 3);
+          c.kv_lens.push_back(*rc::gen::element(0, std::max(0, edge_kv), std::max(1, edge_kv),
+                                                *rc::gen::inRange(0, 900)));
+          const float lambda = *rc::gen::element(0.0f, 1e-6f, 1e-3f, 0.02f, 0.3f, 0.99999994f, 1.0f,
+                                                 1.0000001f, 20.0f, INFINITY);
+          const bool factor = c.source == Source::kFactor || c.source == Source::kFactors;
+          c.thresholds.push_back(factor ? lambda * static_cast<float>(c.kv_lens.back()) : lambda);
+          if (std::isnan(c.thresholds.back())) c.thresholds.back() = 0;
+          // One value for all where there is no array.
+          if (c.source == Source::kFactor || c.source == Source::kLambda)
+            c.thresholds.back() = c.thresholds.front();
+        }
+        c.mask = *rc::gen::element(MaskKind::kFull, MaskKind::kCausal, MaskKind::kCausal,
+                                   MaskKind::kWindow, MaskKind::kChunked);
+        c.mask_size = 1 << *rc::gen::inRange(0, 10);
+        c.offset = *rc::gen::element(AttentionOffset::kBottomRight, AttentionOffset::kTopLeft,
+                                     AttentionOffset::kGiven);
+        c.layout = *rc::gen::element(Layout::kPacked, Layout::kPadded, Layout::kPaged);
+        c.page_rows = *rc::gen::element(8, 16, 32, 64, 128, 256);
+        c.spread = *rc::gen::element(0.1f, 1.0f, 3.0f);
+        c.contrast = *rc::gen::element(0.0f, 2.0f, 8.0f, 30.0f);
+        c.values = *rc::gen::element(Values::kNormal, Values::kNormal, Values::kNormal,
+                                     Values::kSpecial, Values::kBits);
+        c.decisions = *rc::gen::arbitrary<bool>();
+        c.lse = *rc::gen::inRange(0, 4) != 0;
+        c.seed = *rc::gen::arbitrary<unsigned>();
+        return c;
+      }));
+}
+
+int random_cases() {
+  const char* const asked = std::getenv("ASSAY_ATTENTION_CASES");
+  return asked != nullptr ? std::atoi(asked) : 300;
+}
+
+std::string verdict(const GpuCase& c, int times = 1) {
+  return GpuProblem(c).run_and_compare(times);
+}
+
+TEST_CASE("one small problem of each kernel has the model's bits", "[CUD-6.1][CUD-6.6][CUD-6.8]") {
+  for (const int dim : {64, 128, 256}) {
+    for (const Dtype dtype : {Dtype::kBf16, Dtype::kF16, Dtype::kF8E4m3}) {
+      if (dtype == Dtype::kF8E4m3 && dim == 64) continue;
+      for (const Source source : {Source::kOff, Source::kLambda}) {
+        for (const bool decisions : {false, true}) {
+          GpuCase c;
+          c.dtype = dtype;
+          c.head_dim = dim;
+          c.q_lens = {128};
+          c.kv_lens = {512};
+          c.source = source;
+          c.thresholds = {0.01f};
+          c.contrast = 20;
+          c.decisions = decisions;
+          c.seed = static_cast<unsigned>(dim);
+          INFO(c);
+          REQUIRE(verdict(c) == "");
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("random problems have the model's bits, decisions and counters",
+          "[CUD-6.2][CUD-6.3][CUD-6.4][CUD-6.5][CUD-6.6]") {
+  std::int64_t skipped = 0, kept = 0;
+  const auto one = [&](const GpuCase& c) {
+    GpuProblem problem(c);
+    const std::string difference = problem.run_and_compare();
+    skipped += problem.skipped();
+    kept += problem.kept();
+    return difference;
+  };
+  const rc::Gen<GpuCase> gen = cases();
+  // By hand rather than by prop(): a kernel that went wrong is not run again to shrink its case.
+  for (int i = 0; i < random_cases(); ++i) {
+    const GpuCase c = gen(rc::Random(static_cast<std::uint64_t>(i)), 100).value();
+    INFO("case " << i << ": " << c);
+    REQUIRE(one(c) == "");
+  }
+  CHECK(skipped > 0);
+  CHECK(kept > 0);
+}
+
+TEST_CASE("constructed high and low tiles are kept and skipped as they were made", "[CUD-6.6]") {
+  GpuCase c;
+  c.q_heads = 4;
+  c.kv_heads = 2;
+  c.head_dim = 128;
+  c.q_lens = {200};
+  c.kv_lens = {2048};
+  c.source = Source::kLambda;
+  c.thresholds = {1e-3f};
+  c.spread = 0.1f;
+  c.contrast = 40;
+  GpuProblem problem(c);
+  CHECK(problem.run_and_compare() == "");
+  CHECK(problem.skipped() > 0);
+  CHECK(problem.kept() > 0);
+}
+
+TEST_CASE("heads that lie more than 2^31 elements apart are read where they lie", "[CUD-6.5]") {
+  GpuCase c;
+  c.q_heads = 4;
+  c.kv_heads = 2;
+  c.head_dim = 128;
+  c.q_lens = {130};
+  c.kv_lens = {300};
+  c.k_head_stride = (std::int64_t{1} << 31) + 64;
+  CHECK(verdict(c) == "");
+}
+
+TEST_CASE("a hundred runs give the same bits", "[CUD-6.4]") {
+  GpuCase c;
+  c.q_heads = 6;
+  c.kv_heads = 2;
+  c.head_dim = 128;
+  c.q_lens = {700, 300};
+  c.kv_lens = {1500, 900};
+  c.mask = MaskKind::kCausal;
+  c.source = Source::kLambda;
+  c.thresholds = {0.05f, 0.05f};
+  c.contrast = 8;
+  CHECK(verdict(c, 100) == "");
+}
+
+TEST_CASE("a recorded launch is replayed with other lengths and thresholds", "[CUD-6.7]") {
+  GpuCase c;
+  c.q_heads = 2;
+  c.head_dim = 64;
+  c.q_lens = {100, 150};
+  c.kv_lens = {600, 500};
+  c.layout = Layout::kPadded;
+  c.source = Source::kLambdas;
+  c.thresholds = {0, 0};
+  c.contrast = 10;
+  c.decisions = false;
+  GpuProblem problem(c);
+  REQUIRE(problem.run_and_compare() == "");
+  const std::vector<std::uint16_t> dense = problem.out();
+  auto stream = OwnStream::make();
+  REQUIRE(stream.has_value());
+  REQUIRE(problem.upload().has_value());
+  Graph graph;
+  const Status recorded =
+      graph.record(*stream, [&] { return launch_prefill(problem.call(), stream->stream()); });
+  INFO((recorded ? "" : recorded.error().sentence));
+  REQUIRE(recorded.has_value());
+  const auto replay = [&](const std::vector<float>& thresholds) {
+    void* const array = const_cast<float*>(problem.call().threshold_values);
+    REQUIRE(cudaMemcpy(array, thresholds.data(), thresholds.size() * sizeof(float),
+                       cudaMemcpyHostToDevice) == cudaSuccess);
+    REQUIRE(graph.launch(*stream).has_value());
+    REQUIRE(problem.finish(*stream).has_value());
+    REQUIRE(problem.download().has_value());
+    return problem.out();
+  };
+  CHECK(replay({0, 0}) == dense);
+  CHECK(replay({0.5f, 0.5f}) != dense);
+  CHECK(replay({0, 0}) == dense);
+}
+
+TEST_CASE("the comparison notices a kernel that decides otherwise", "[CUD-6.6]") {
+  GpuCase c;
+  c.head_dim = 128;
+  c.q_lens = {64};
+  c.kv_lens = {1024};
+  c.source = Source::kLambdas;
+  c.thresholds = {0.01f};
+  c.contrast = 20;
+  GpuProblem problem(c);
+  const auto& profile = **attention::find_profile("assay-prefill-sm90");
+  auto emulator = attention::Emulator::make(profile, problem.problem());
+  auto expected = attention::emulate(profile, problem.problem(), {4});
+  REQUIRE(problem.run().has_value());
+  REQUIRE(problem.compare(*emulator, *expected) == "");
+  expected->out[77] ^= 1;
+  CHECK(problem.compare(*emulator, *expected).find("out of request 0 row 0 head 0 element 77") ==
+        0);
+  expected->out[77] ^= 1;
+  expected->lse[3].bits ^= 1;
+  CHECK(problem.compare(*emulator, *expected).find("lse of request 0 row 3") == 0);
+  expected->lse[3].bits ^= 1;
+  expected->units[0].tiles[2].decision =
+      expected->units[0].tiles[2].decision == attention::Decision::kKept
+          ? attention::Decision::kSkipped
+          : attention::Decision::kKept;
+  CHECK(problem.compare(*emulator, *expected).find("decision of unit row 0 tile 2") == 0);
+}
+
+}  // namespace
+}  // namespace assay::cuda
+
+int main(int argc, char** argv) {
+  constexpr int kSkipped = 77;
+  int device = 0, major = 0;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
+      major != 9)
+    return kSkipped;
+  return Catch::Session().run(argc, argv);
+}

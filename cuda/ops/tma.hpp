@@ -1,0 +1,57 @@
+// The copy engine: boxes of a tensor of four axes from device memory into shared memory, through a
+// map that the host encoded; and the fence between ordinary stores to shared memory and what reads
+// it next. One instruction per function. Decides nothing.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "cuda/ops/mbarrier.hpp"
+
+namespace assay::cuda {
+
+__device__ inline void tensor_map_prefetch(const CUtensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
+// Coordinates are of the box's first element, innermost axis first; elements outside the tensor
+// arrive as zeros and count as bytes. The barrier's phase completes no sooner than the copy.
+__device__ inline void tensor_load(SharedAddress to, const CUtensorMap& map, int c0, int c1, int c2,
+                                   int c3, SharedAddress barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to),
+      "l"(&map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(barrier)
+      : "memory");
+}
+
+// Ordinary accesses to shared memory before this come before those of the copy engine and the
+// tensor cores after it.
+__device__ inline void async_proxy_fence() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+__device__ inline void shared_store_zero16(SharedAddress to) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0) : "memory");
+}
+
+__device__ inline std::uint32_t shared_load4(SharedAddress from) {
+  std::uint32_t value;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(from) : "memory");
+  return value;
+}
+__device__ inline void shared_store4(SharedAddress to, std::uint32_t value) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(value) : "memory");
+}
+
+// A word that one thread writes and others poll; it carries nothing but itself.
+__device__ inline void shared_store_relaxed(SharedAddress to, std::uint64_t value) {
+  asm volatile("st.relaxed.cta.shared::cta.u64 [%0], %1;" ::"r"(to), "l"(value) : "memory");
+}
+__device__ inline std::uint64_t shared_load_relaxed(SharedAddress from) {
+  std::uint64_t value;
+  asm volatile("ld.relaxed.cta.shared::cta.u64 %0, [%1];" : "=l"(value) : "r"(from) : "memory");
+  return value;
+}
+
+}  // namespace assay::cuda
