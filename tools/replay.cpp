@@ -244,7 +244,7 @@ Document describe(const traces::Rounds& rounds, const verify::Report& report,
 
 Expected<ExitCode> run_replay(const ReplayArguments& from) {
   const auto start = std::chrono::steady_clock::now();
-  ASSAY_TRY(const Output output, Output::open(from.json, {from.file}));
+  ASSAY_TRY(const Output output, Output::open(from.json, {from.file, plugin_file(from.subject)}));
   ASSAY_TRY(const traces::RoundsSetup setup, parse_setup(from));
   const auto cores = static_cast<std::int32_t>(std::max(1u, std::thread::hardware_concurrency()));
   ASSAY_TRY(const std::int32_t jobs,

@@ -92,7 +92,7 @@ int badness(verify::Verdict verdict) {
 }
 
 Expected<ExitCode> run_verify(const VerifyArguments& from) {
-  ASSAY_TRY(const Output output, Output::open(from.json));
+  ASSAY_TRY(const Output output, Output::open(from.json, {plugin_file(from.subject)}));
   ASSAY_TRY(verify::SuiteOptions options, parse_options(from));
   ASSAY_TRY(const auto names, wanted_suites(from.suite));
   ASSAY_TRY(const verify::Subject subject,

@@ -113,7 +113,7 @@ bool is_attention(const OptionalText& suite) {
 }
 
 Expected<ExitCode> run_verify_attention(const VerifyAttentionArguments& from) {
-  ASSAY_TRY(const Output output, Output::open(from.json));
+  ASSAY_TRY(const Output output, Output::open(from.json, {plugin_file(from.subject)}));
   ASSAY_TRY(verify::AttentionSuiteOptions options, parse_options(from));
   ASSAY_TRY(const Plan plan, make_plan(from));
   const verify::AttentionTable table = run_with_progress(plan, options);

@@ -10,6 +10,7 @@
 #include "model/attention/calibration_sequence.hpp"
 #include "model/core/safetensors.hpp"
 #include "model/core/text.hpp"
+#include "model/numerics/convert.hpp"
 
 namespace assay::attention {
 namespace {
@@ -65,6 +66,43 @@ Status padded(const TensorFile& file, const char* name, const Shape& shape,
   return Done{};
 }
 
+// Before anything is computed from a shape or allocated for it.
+Status check_axes(const TensorFile& file, const char* name, const TensorView& tensor) {
+  constexpr std::uint64_t kRowsMax = 1u << 24, kOtherMax = 65535;
+  const std::size_t axes = tensor.shape.size();
+  if (axes != 3 && axes != 4)
+    return bad_input(
+        fmt::format("{} has shape {}; allowed are 3 or 4 axes", name, shape_text(tensor.shape)));
+  std::uint64_t rows = 1;
+  for (std::size_t axis = 0; axis < axes; ++axis) {
+    const bool is_row = axis + 2 < axes;
+    const std::uint64_t most = is_row && !(axes == 4 && axis == 0) ? kRowsMax : kOtherMax;
+    if (tensor.shape[axis] < 1 || tensor.shape[axis] > most)
+      return bad_input(fmt::format("{} has shape {}; axis {} may be 1 to {}", name,
+                                   shape_text(tensor.shape), axis, most));
+    if (is_row) rows *= tensor.shape[axis];
+  }
+  if (rows > kRowsMax)
+    return bad_input(fmt::format("{} has {} rows; at most {} are allowed", name, rows, kRowsMax));
+  if (tensor.dtype != Dtype::kBf16 && tensor.dtype != Dtype::kF16 && tensor.dtype != Dtype::kF8E4m3)
+    return bad_input(
+        fmt::format("{} is {}; allowed are BF16, F16 and F8_E4M3", name, dtype_name(tensor.dtype)));
+  const std::size_t bytes = dtype_bits(tensor.dtype) / 8;
+  for (std::size_t at = 0; at + bytes <= tensor.bytes.size(); at += bytes)
+    if (!std::isfinite(numerics::to_float(element(tensor.dtype, tensor.bytes.data() + at))))
+      return bad_input(
+          fmt::format("{} has a NaN or an infinity, at element {}; thresholds are "
+                      "calibrated on finite scores",
+                      name, at / bytes));
+  for (const char* other : {"q_scale", "k_scale", "alibi_slopes", "mask", "kv_pages", "ckv"})
+    if (file.has(other))
+      return unsupported(
+          fmt::format("tensor {} is there, and calibration does not read it: its "
+                      "factors would be those of other scores",
+                      other));
+  return Done{};
+}
+
 Expected<Lengths> lengths_of(const TensorFile& file, const TensorView& q, const TensorView& k) {
   Lengths out;
   if (q.shape.size() == 3 && k.shape.size() == 3) {
@@ -109,6 +147,8 @@ Status read_parameters(const TensorFile& file, Problem& shape) {
   const auto json = nlohmann::json::parse(*text, nullptr, false);
   if (json.is_discarded() || !json.is_object())
     return bad_input(fmt::format("assay.params is {}, which is no JSON object", in_quotes(*text)));
+  if (json.contains("q_offset"))
+    return unsupported("assay.params: q_offset is there; calibration takes query rows as the last");
   if (json.contains("scale")) {
     ASSAY_TRY(shape.scale, number(json["scale"], "scale"));
   }
@@ -224,6 +264,8 @@ Expected<Samples> samples_of_file(const std::string& path, const SamplePlan& pla
   const auto q = file->tensor("q"), k = file->tensor("k");
   if (!q) return placed(q.error());
   if (!k) return placed(k.error());
+  for (const auto& [name, tensor] : {std::pair("q", &*q), {"k", &*k}})
+    if (const Status sound = check_axes(*file, name, *tensor); !sound) return placed(sound.error());
   const auto lengths = lengths_of(*file, *q, *k);
   if (!lengths) return placed(lengths.error());
   const auto shape = shape_of(*file, *q, *k, plan);

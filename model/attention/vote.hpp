@@ -144,6 +144,8 @@ ASSAY_HD inline double tie_width(const Lambda& lambda, const Scale& scale, F32 l
   const double of_l = absolute(as_double(l)), of_g = absolute(as_double(g));
   const double largest = of_l < of_g ? of_g : of_l;
   if (!(largest < 1e30)) return 0;
+  // lambda of 0 or Inf: every margin is infinite, and nothing is near it.
+  if (!(absolute(lambda.log2_exact) < 1e30)) return 0;
   return 0x1p-21 * (largest * scale.unit_log2 + absolute(lambda.log2_exact) + 1);
 }
 

@@ -88,4 +88,10 @@ Status Output::write(const Document& document) const {
   return print(document.text());
 }
 
+std::optional<std::string> plugin_file(const std::optional<std::string>& subject) {
+  constexpr std::string_view kPlugin = "plugin:";
+  if (!subject || subject->compare(0, kPlugin.size(), kPlugin) != 0) return std::nullopt;
+  return subject->substr(kPlugin.size());
+}
+
 }  // namespace assay::tools

@@ -20,6 +20,9 @@ Status check_writable(const std::string& path);
 Status check_not_input(const std::string& output,
                        std::initializer_list<std::optional<std::string>> inputs);
 
+// The library that --subject names, which is an input too; nothing for other subjects.
+std::optional<std::string> plugin_file(const std::optional<std::string>& subject);
+
 // One document, to where `json` says: nothing means text on standard output, "-" means JSON there,
 // a name means text there and JSON in that file.
 class Output {

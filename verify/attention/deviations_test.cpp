@@ -65,7 +65,7 @@ bool seldom_shows(const std::string& sentence) {
 }
 
 TEST_CASE("every rule is told when it made the output, and none after a flipped bit",
-          "[VER-21.4]") {
+          "[rules][VER-21.4]") {
   std::set<std::string> found, never;
   for (const Profile& profile : profiles()) {
     if (!bits_claimed(profile)) continue;

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "model/attention/parallel.hpp"
+#include "model/core/text.hpp"
 #include "verify/attention/fitting_rules.hpp"
 #include "verify/attention/given.hpp"
 #include "verify/attention/ties.hpp"
@@ -123,7 +124,7 @@ class Judge {
     WithinGrade judged = within_grade(emulator_, given_, options_.threads);
     result_.counters = judged.counters;
     result_.ties = std::move(judged.ties);
-    for (std::string& note : judged.notes) result_.notes.push_back(std::move(note));
+    result_.notes.insert(result_.notes.end(), judged.notes.begin(), judged.notes.end());
     if (parts_.lse) result_.notes.push_back("lse not judged: its bits are not known");
     if (parts_.decision) note_compared("decision", given_.outputs().decision->cells.size());
     note_compared("out", static_cast<std::uint64_t>(judged.elements));
@@ -133,6 +134,10 @@ class Judge {
     collect();
     if (judged.out) result_.mismatches.push_back(*std::move(judged.out));
     if (!result_.mismatches.empty()) return explain();
+    if (parts_.decision && judged.elements == 0 && !given_.outputs().out.empty()) {
+      result_.reason = "no element of out could be judged: " + joined(judged.notes);
+      return;
+    }
     if (parts_.decision) {
       result_.verdict = AttentionVerdict::kWithinGrade;
       return;

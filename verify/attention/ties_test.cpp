@@ -110,6 +110,14 @@ TEST_CASE("an exact tie is decided by < or <=, not by roundings", "[VER-21.2]") 
   REQUIRE(tells(judged(profile, built->problem, all, Mask::kGiven, true), "<= rather than <"));
 }
 
+TEST_CASE("with lambda 0 no decision is a near-tie", "[VER-21.13]") {
+  const Profile& profile = profile_named("assay-prefill-sm90");
+  const auto built = levels({0, -3, -9, -30}, 1, 0);
+  const Written w = turned(profile, built->problem, {1});
+  for (const Mask mask : {Mask::kGiven, Mask::kLeftOut})
+    REQUIRE(judged(profile, built->problem, w, mask).verdict == AttentionVerdict::kWrong);
+}
+
 TEST_CASE("the search for near-ties without a mask ends and says so", "[VER-21.2]") {
   const Profile& profile = profile_named("assay-prefill-sm90");
   std::vector<float> level(12, -1.0f);

@@ -22,6 +22,7 @@ class Reader {
       : in_(in), file_(*in.file), input_(std::make_unique<AttentionInput>()), p_(input_->problem) {}
 
   Expected<std::unique_ptr<const AttentionInput>> read() {
+    ASSAY_CHECK(in_file(check_names()));
     ASSAY_CHECK(in_file(read_attention_rows(file_, *input_)));
     ASSAY_CHECK(in_file(read_scales()));
     ASSAY_CHECK(in_file(read_per_head("sinks", input_->sinks, p_.sinks)));
@@ -38,6 +39,24 @@ class Reader {
 
   Status in_file(Status status) const {
     return status ? status : Status(status.error().within(file_.path()));
+  }
+
+  // A name that nobody knows may be a known one misspelled (SPEC VER-21.7): without its threshold a
+  // call is dense. Outputs may lie beside inputs, and what begins with "x." is the user's own.
+  Status check_names() const {
+    static const std::vector<std::string_view> others = {"out",      "lse_log2", "lse_ln",
+                                                         "decision", "margin",   "step"};
+    const std::vector<std::string_view> inputs = attention_tensors();
+    const auto in = [](const std::vector<std::string_view>& names, std::string_view name) {
+      return std::find(names.begin(), names.end(), name) != names.end();
+    };
+    for (const TensorView& view : file_.tensors())
+      if (!in(inputs, view.name) && !in(others, view.name) && view.name.substr(0, 2) != "x.")
+        return bad_input(
+            fmt::format("tensor {} is unknown; known are {}, outputs, and names that "
+                        "begin with x.",
+                        in_quotes(view.name), joined(inputs)));
+    return Done{};
   }
 
   Expected<float> read_scale(const char* name) {
