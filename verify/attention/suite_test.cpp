@@ -49,7 +49,7 @@ std::vector<const T*> pointers(std::span<const T> list) {
 }  // namespace
 
 TEST_CASE("every cell of properties and profiles is as predicted, and something turns it",
-          "[VER-23.1][VER-23.2]") {
+          "[long][VER-23.1][VER-23.2]") {
   const auto rows = pointers(properties());
   const auto columns = pointers(attention::profiles());
   const AttentionTable table = run_attention_suite(simulated_attention(), columns, rows, quick());
@@ -90,7 +90,7 @@ TEST_CASE("every cell of properties and profiles is as predicted, and something 
 }
 
 TEST_CASE("every mutant is caught by the property that should, and not by all",
-          "[VER-24.1][VER-24.2]") {
+          "[long][VER-24.1][VER-24.2]") {
   AttentionSuiteOptions options = quick();
   options.flips = false;
   CHECK(attention_mutants().size() >= 40);
@@ -255,7 +255,8 @@ TEST_CASE("a failing random case is replaced by a smaller one, and the report re
   REQUIRE(line.find(print(c)) != std::string::npos);
 }
 
-TEST_CASE("random cases of every profile are within the bound of fp64", "[VER-23.3][VER-23.4]") {
+TEST_CASE("random cases of every profile are within the bound of fp64",
+          "[long][VER-23.3][VER-23.4]") {
   AttentionSuiteOptions options = quick();
   options.flips = false;
   options.budget_seconds = 100;  // each; not reached
