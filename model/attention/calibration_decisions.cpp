@@ -113,16 +113,6 @@ Lambda DecisionReplay::lambda(std::size_t request, const Threshold& threshold) c
   return lambda_of(rule, given, length, scale_, emulator_.resolved().softmax.flush);
 }
 
-F32 DecisionReplay::new_maximum(F32 local, F32 old) const {
-  const SkipRule& rule = emulator_.resolved().skip;
-  const Softmax& soft = emulator_.resolved().softmax;
-  const F32 larger = numerics::max_of(local, old, soft.max_nan);
-  if (rule.lazy_log2 <= 0 || old.bits == rule.initial_max.bits) return larger;
-  const Fp fp{soft.flush};
-  const F32 rise = fp.mul(fp.sub(larger, old), scale_.exponent);
-  return not_above(rise, numerics::from_float(rule.lazy_log2)) ? old : larger;
-}
-
 // The vote of SPEC ATT-4.4 on stored maxima. Without groups that decide alone, one row that keeps
 // the tile is enough, and the row that kept the last tile is asked first.
 template <class OnTile>
@@ -178,8 +168,8 @@ void DecisionReplay::replay(const UnitMaxima& unit, const Lambda& lambda,
     if (skipped && rule.max_on_skip == MaxOnSkip::kKeep) continue;
     for (std::size_t i = 0; i < unit.rows; ++i) {
       if (!skipped && out.zeroed.any() && out.zeroed.test(i / group)) continue;
-      const bool takes_it = !skipped && !started && rule.initial_max.bits == kMinusInfinity.bits;
-      running[i] = takes_it ? local[i] : new_maximum(local[i], running[i]);
+      const bool takes_it = !skipped && !started && running[i].bits == kMinusInfinity.bits;
+      running[i] = takes_it ? local[i] : new_maximum(rule, soft, scale_, local[i], running[i]);
     }
     if (!skipped) started = true;
   }

@@ -67,7 +67,6 @@ class DecisionReplay {
   DecisionReplay(Emulator emulator, const Problem& problem);
   template <class OnTile>
   void replay(const UnitMaxima& unit, const Lambda& lambda, const OnTile& on_tile) const;
-  F32 new_maximum(F32 local, F32 old) const;
 
   Emulator emulator_;
   const Problem* problem_;

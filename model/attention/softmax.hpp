@@ -20,6 +20,17 @@ struct RowState {
   F32 lanes[32] = {};
 };
 
+// The running maximum after a tile whose maximum is `local`; a lazy one stays until the rise is
+// more than the profile lets it miss (SPEC ATT-5.2).
+ASSAY_HD inline F32 new_maximum(const SkipRule& skip, const Softmax& soft, const Scale& scale,
+                                F32 local, F32 old) {
+  const F32 larger = numerics::max_of(local, old, soft.max_nan);
+  if (skip.lazy_log2 <= 0 || old.bits == skip.initial_max.bits) return larger;
+  const Fp fp{soft.flush};
+  const F32 rise = fp.mul(fp.sub(larger, old), scale.exponent);
+  return not_above(rise, numerics::from_float(skip.lazy_log2)) ? old : larger;
+}
+
 // The maximum as the exponent uses it: m * c less p_log2, or 0 where the row has seen nothing and
 // the profile guards against it (SPEC ATT-5.2).
 ASSAY_HD inline F32 scaled_maximum(const Softmax& rule, F32 max, F32 c, F32 fill, bool guarded) {

@@ -231,11 +231,7 @@ class UnitRun {
   }
 
   ASSAY_HD F32 new_maximum(F32 local, F32 old) const {
-    const F32 larger = numerics::max_of(local, old, soft_.max_nan);
-    if (skip_.lazy_log2 <= 0 || old.bits == skip_.initial_max.bits) return larger;
-    const Fp fp{soft_.flush};
-    const F32 rise = fp.mul(fp.sub(larger, old), v_.scale.exponent);
-    return not_above(rise, numerics::from_float(skip_.lazy_log2)) ? old : larger;
+    return attention::new_maximum(skip_, soft_, v_.scale, local, old);
   }
 
   // The new maximum of a row and what follows from it (SPEC ATT-4.7, ATT-5.2).

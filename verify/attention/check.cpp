@@ -292,4 +292,11 @@ bool near_truth(Trial& trial, const Trial::Ran& ran) {
   return true;
 }
 
+Prediction dense() { return not_applicable("never skips", "ATT-4.2"); }
+Prediction skipping(const attention::Profile& p) { return p.skip.dense_only ? dense() : holds(); }
+std::vector<AttentionCase> usual_only(const attention::Profile& p) { return {usual_case(p)}; }
+bool is_low(const AttentionCase& c, std::int32_t tile, std::int32_t kv_tile) {
+  return tile * kv_tile / c.block % 2 == 1;
+}
+
 }  // namespace assay::verify::check

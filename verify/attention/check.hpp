@@ -70,4 +70,12 @@ attention::Kept kept_of(const Trial::Ran& ran);
 std::uint8_t decision_at(const Trial::Ran& ran, std::size_t request, std::int32_t head,
                          std::int32_t row, std::int32_t tile);
 
+// What properties say of profiles: of one that never skips, and of one that a property about
+// skipping is promised by if it does.
+Prediction dense();
+Prediction skipping(const attention::Profile& profile);
+std::vector<AttentionCase> usual_only(const attention::Profile& profile);
+// Whether a tile lies in a block that contrast has put below the others.
+bool is_low(const AttentionCase& c, std::int32_t tile, std::int32_t kv_tile);
+
 }  // namespace assay::verify::check

@@ -20,14 +20,6 @@ using attention::Reference;
 using attention::Split;
 using attention::Threshold;
 
-Prediction dense() { return not_applicable("never skips", "ATT-4.2"); }
-Prediction skipping(const Profile& p) { return p.skip.dense_only ? dense() : holds(); }
-std::vector<AttentionCase> usual_only(const Profile& p) { return {usual_case(p)}; }
-
-bool is_low(const AttentionCase& c, std::int32_t tile, std::int32_t kv_tile) {
-  return tile * kv_tile / c.block % 2 == 1;
-}
-
 // Low tiles skipped and others kept, but for those that are kept unasked; and the output is that of
 // the high tiles alone.
 void check_trace(Trial& t) {

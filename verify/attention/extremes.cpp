@@ -17,7 +17,6 @@ using attention::MaskKind;
 using attention::ZeroSum;
 
 Prediction always(const Profile&) { return holds(); }
-std::vector<AttentionCase> usual_only(const Profile& p) { return {usual_case(p)}; }
 
 // Blocks of keys, each 2.5 nats above the one before it, then a low one.
 void check_rising(Trial& t) {
@@ -117,7 +116,7 @@ void check_shift(Trial& t) {
 }
 
 Prediction predict_nan(const Profile& p) {
-  if (p.skip.dense_only) return not_applicable("never skips", "ATT-4.2");
+  if (p.skip.dense_only) return dense();
   const numerics::NanRule rule = p.softmax.max_nan;
   if (rule == numerics::NanRule::kDrop)
     return violated("softmax.max_nan = drop", "ATT-4.3",

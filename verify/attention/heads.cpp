@@ -65,7 +65,7 @@ std::vector<AttentionCase> group_cases(const Profile& p) {
 }
 
 Prediction predict_heads_alone(const Profile& p) {
-  if (p.skip.dense_only) return not_applicable("never skips", "ATT-4.2");
+  if (p.skip.dense_only) return dense();
   if (is_decode(p))
     return violated("skip.packing = group_rows", "ATT-1.3",
                     [](Profile& o) { o.skip.packing = attention::Packing::kHeadRows; });

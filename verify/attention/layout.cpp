@@ -197,9 +197,7 @@ void check_repeat(Trial& t) {
   }
 }
 
-Prediction predict_thresholds(const Profile& p) {
-  return p.skip.dense_only ? not_applicable("never skips", "ATT-4.2") : holds();
-}
+Prediction predict_thresholds(const Profile& p) { return skipping(p); }
 
 // Three requests whose thresholds skip nothing, low blocks, and are off.
 void check_thresholds(Trial& t) {
@@ -227,8 +225,6 @@ std::vector<AttentionCase> threshold_cases(const Profile& p) {
     c.dim = 80;
   })};
 }
-
-std::vector<AttentionCase> usual_only(const Profile& p) { return {usual_case(p)}; }
 
 }  // namespace
 

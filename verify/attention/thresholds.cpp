@@ -17,13 +17,6 @@ using attention::MaxOnSkip;
 using attention::Reference;
 using attention::Threshold;
 
-Prediction dense() { return not_applicable("never skips", "ATT-4.2"); }
-Prediction skipping(const Profile& p) { return p.skip.dense_only ? dense() : holds(); }
-std::vector<AttentionCase> usual_only(const Profile& p) { return {usual_case(p)}; }
-bool is_low(const AttentionCase& c, std::int32_t tile, std::int32_t kv_tile) {
-  return tile * kv_tile / c.block % 2 == 1;
-}
-
 BuiltPtr with_threshold(const Trial& t, Threshold threshold) {
   BuiltPtr b = build(t.c());
   for (attention::Request& r : b->problem.requests) r.threshold = threshold;

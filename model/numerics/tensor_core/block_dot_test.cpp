@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "model/core/prng.hpp"
 #include "model/core/testing.hpp"
 #include "model/numerics/tensor_core/tensor_core.hpp"
 
@@ -15,18 +16,11 @@ using namespace assay::numerics;
 
 namespace {
 
-std::uint64_t next(std::uint64_t& state) {  // splitmix64
-  std::uint64_t z = (state += 0x9E3779B97F4A7C15ull);
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-  return z ^ (z >> 31);
-}
-
 // Style 0: raw bits; 1: exponents within 5 of `place`; 2: largest significands; 3: as 1, with
 // zeros.
 std::uint32_t operand(OperandFormat format, int style, int place, std::uint64_t& seed) {
   const FormatShape s = shape_of(format);
-  const std::uint64_t r = next(seed);
+  const std::uint64_t r = splitmix64(seed);
   auto bits = static_cast<std::uint32_t>(r);
   const std::uint32_t width = static_cast<std::uint32_t>(1 + s.exponent_bits + s.fraction_bits);
   bits &= (1u << width) - 1;
@@ -42,7 +36,7 @@ std::uint32_t operand(OperandFormat format, int style, int place, std::uint64_t&
 }
 
 F32 accumulator_for(const Rule& rule, int style, int place, std::uint64_t& seed) {
-  const std::uint64_t r = next(seed);
+  const std::uint64_t r = splitmix64(seed);
   auto bits = static_cast<std::uint32_t>(r);
   if (r >> 61 == 0) return F32{bits & 0x80000000u};
   const int exponent = std::clamp(127 + 2 * place + static_cast<int>((r >> 40) % 40) - 32, 0, 254);

@@ -7,6 +7,7 @@
 
 #include <hwy/targets.h>
 
+#include "model/core/prng.hpp"
 #include "model/core/testing.hpp"
 #include "model/numerics/tensor_core/mma_simd.hpp"
 #include "model/numerics/tensor_core/tensor_core.hpp"
@@ -15,13 +16,6 @@ using namespace assay;
 using namespace assay::numerics;
 
 namespace {
-
-std::uint64_t next(std::uint64_t& state) {  // splitmix64
-  std::uint64_t z = (state += 0x9E3779B97F4A7C15ull);
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-  return z ^ (z >> 31);
-}
 
 template <class T>
 struct Tile {
@@ -51,7 +45,7 @@ Tile<T> random_tile(const Rule& rule, int m, int n, int k, int style, std::uint6
   const int low_bits = s.fraction_bits + (rule.a == OperandFormat::kTf32 ? 13 : 0);
   const int place = style == 3 ? -80 + 4 * static_cast<int>(seed % 40) : 0;
   const auto operand = [&] {
-    std::uint64_t bits = next(seed);
+    std::uint64_t bits = splitmix64(seed);
     if (style == 0) return static_cast<T>(bits);
     const int near = s.bias + place - 2 + static_cast<int>((bits >> 40) % 5);
     const auto field = static_cast<std::uint64_t>(
@@ -64,7 +58,7 @@ Tile<T> random_tile(const Rule& rule, int m, int n, int k, int style, std::uint6
   for (int i = 0; i < m * k; ++i) tile.a.push_back(operand());
   for (int i = 0; i < n * k; ++i) tile.b.push_back(operand());
   for (int i = 0; i < m * n; ++i) {
-    const std::uint64_t r = next(seed);
+    const std::uint64_t r = splitmix64(seed);
     F32 c{static_cast<std::uint32_t>(r)};
     if (style == 1) c = F32{(c.bits & 0x807FFFFFu) | (120u + (c.bits >> 23) % 16) << 23};
     if (style == 2) c = F32{0x3FFFFFFF};
