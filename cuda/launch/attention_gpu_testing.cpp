@@ -213,8 +213,9 @@ Status GpuProblem::upload() {
   ASSAY_TRY(counters_device_, put(counters_));
   c.counters = static_cast<std::uint64_t*>(counters_device_);
   if (case_.decisions) {
-    c.lengths.q_len_max = static_cast<std::int32_t>(longest(case_.q_lens));
-    c.lengths.kv_len_max = static_cast<std::int32_t>(longest(case_.kv_lens));
+    // At least 1: 0 would mean whatever the rows hold.
+    c.lengths.q_len_max = std::max(1, static_cast<std::int32_t>(longest(case_.q_lens)));
+    c.lengths.kv_len_max = std::max(1, static_cast<std::int32_t>(longest(case_.kv_lens)));
     c.decision_units = (c.lengths.q_len_max + 63) / 64 + 1;
     c.decision_tiles = (c.lengths.kv_len_max + tile() - 1) / tile() + 1;
     decisions_.assign(requests() * static_cast<std::size_t>(case_.q_heads) *

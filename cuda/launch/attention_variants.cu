@@ -21,12 +21,10 @@ PrefillVariant variant(const char* name, PrefillMode mode) {
 
 std::vector<PrefillVariant> prefill_variants(PrefillMode mode) {
   return {
-      variant<Tuning{3, 2, true, true}>("keys 3, values 2, turns, deferred", mode),
-      variant<Tuning{2, 2, true, true}>("keys 2, values 2, turns, deferred", mode),
-      variant<Tuning{3, 3, true, true}>("keys 3, values 3, turns, deferred", mode),
-      variant<Tuning{3, 2, false, true}>("keys 3, values 2, deferred", mode),
-      variant<Tuning{3, 2, true, false}>("keys 3, values 2, turns", mode),
-      variant<Tuning{3, 2, false, false}>("keys 3, values 2", mode),
+      variant<Tuning{2, 2, true}>("keys 2", mode),
+      variant<Tuning{4, 2, true}>("keys 4", mode),
+      variant<Tuning{3, 3, false}>("values 3, queries shared", mode),
+      variant<Tuning{3, 2, false}>("queries shared", mode),
   };
 }
 

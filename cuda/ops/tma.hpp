@@ -44,14 +44,13 @@ __device__ inline void shared_store4(SharedAddress to, std::uint32_t value) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(value) : "memory");
 }
 
-// A word that one thread writes and others poll; it carries nothing but itself.
-__device__ inline void shared_store_relaxed(SharedAddress to, std::uint64_t value) {
-  asm volatile("st.relaxed.cta.shared::cta.u64 [%0], %1;" ::"r"(to), "l"(value) : "memory");
-}
-__device__ inline std::uint64_t shared_load_relaxed(SharedAddress from) {
-  std::uint64_t value;
-  asm volatile("ld.relaxed.cta.shared::cta.u64 %0, [%1];" : "=l"(value) : "r"(from) : "memory");
-  return value;
+// Four matrices of 8 rows of 16 bytes: lanes 8 i to 8 i + 7 give the rows of the i-th, whose bytes
+// 4 q to 4 q + 3 of row g lane 4 g + q gets.
+__device__ inline void load_matrix(std::uint32_t (&to)[4], SharedAddress row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(row)
+               : "memory");
 }
 
 }  // namespace assay::cuda

@@ -87,6 +87,18 @@ __device__ inline void wgmma_registers(float (&d)[kN / 2], const std::uint32_t (
     ASSAY_WGMMA_FOR_N(RS, "k32.f32.e4m3.e4m3", "")
   }
 }
+// Likewise with B [kN, 32 bytes], k contiguous, for every type.
+template <class T, int kN>
+__device__ inline void wgmma_registers_k_major(float (&d)[kN / 2], const std::uint32_t (&a)[4],
+                                               std::uint64_t desc_b, int scale_d) {
+  if constexpr (std::is_same_v<T, Bf16>) {
+    ASSAY_WGMMA_FOR_N(RS, "k16.f32.bf16.bf16", ", 0")
+  } else if constexpr (std::is_same_v<T, F16>) {
+    ASSAY_WGMMA_FOR_N(RS, "k16.f32.f16.f16", ", 0")
+  } else {
+    wgmma_registers<T, kN>(d, a, desc_b, scale_d);
+  }
+}
 #undef ASSAY_WGMMA_FOR_N
 
 }  // namespace assay::cuda

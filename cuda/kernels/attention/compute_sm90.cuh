@@ -10,14 +10,12 @@
 
 namespace assay::attention_kernels {
 
+// The named barrier of unit 0's vote; the next units' follow.
+inline constexpr int kVoteBarrier = 1;
+
 // What a kernel does beside the output. kDense: no vote. kSkip: the vote. kTrace: the vote, and a
 // byte per decision.
 enum class Mode { kDense, kSkip, kTrace };
-
-// Named barriers: a unit's turn, and a unit's vote.
-inline constexpr int kTurnBarrier = 1;
-template <class Shape>
-inline constexpr int kVoteBarrier = kTurnBarrier + Shape::kUnits;
 
 // Of the four threads that share a row; the sum is (0 + 1) + (2 + 3) in all of them.
 __device__ inline float quad_maximum(float x) {
@@ -43,7 +41,7 @@ struct Unit {
   static constexpr int kShift = Shape::kFp8 ? 8 : 0;              // SPEC ATT-6.2
   static constexpr int kStep = 32 / static_cast<int>(sizeof(T));  // keys or columns an instruction
   static constexpr int kTile = Shape::kTile;
-  static constexpr int kTurnThreads = 256;  // of the unit whose turn it is and the one before
+  static constexpr int kSteps = kDim / kStep;
 
   const PrefillParams& p;
   SharedMap<Shape> shared;
@@ -54,12 +52,12 @@ struct Unit {
   float s[kTile / 2];  // scores, then exponentials
   float o[kDim / 2];   // output so far
   std::uint32_t narrow_p[kTile / kStep][4];
+  std::uint32_t q[kSteps][4];  // queries, if they are held in registers
   RowState rows[2];
   float local[2];
   int rows_left;  // rows of the request from this thread's first one on; may be negative
   float offset;   // of the vote
   std::uint32_t skipped;
-  std::uint32_t history = 0;  // bit i % 32: whether tile i was kept
 
   __device__ Unit(const PrefillParams& params, SharedMap<Shape> map, int index)
       : p(params), shared(map), unit(index), thread(thread_index() % 128) {}
@@ -82,13 +80,6 @@ struct Unit {
   // --- steps of flow.hpp
 
   __device__ Range all() const { return uniform(work->all); }
-  __device__ void wait_turn() {
-    if constexpr (Shape::kTakesTurns) named_wait(kTurnBarrier + unit, kTurnThreads);
-  }
-  __device__ void pass_turn() {
-    if constexpr (Shape::kTakesTurns)
-      named_arrive(kTurnBarrier + (unit + 1) % Shape::kUnits, kTurnThreads);
-  }
   __device__ void wait_queries(std::uint32_t parity) {
     wait_at(shared, p, Shape::kQueriesFull, static_cast<std::uint32_t>(unit), parity,
             Site::kQueriesFull);
@@ -120,17 +111,33 @@ struct Unit {
            static_cast<int>(at.stage));
   }
 
+  // A matrix of 16 rows and 32 bytes for each warp and step: lane l reads row l % 16, half l / 16.
+  __device__ void take_queries() {
+    if constexpr (Shape::kQueriesInRegisters) {
+      const int lane = thread % 32, row = thread / 32 * 16 + lane % 16;
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        const int piece = step % 4 * 2 + lane / 16;  // of 16 bytes
+        load_matrix(q[step], shared.queries(unit) + step / 4 * Shape::kQueryChunkBytes +
+                                 row * kSwizzleBytes + (piece ^ row % 8) * 16);
+      }
+    }
+  }
   // S = Q K^T, by 32 bytes of k, lowest first.
   template <class Place>
   __device__ void issue_scores(const Place& at) {
-    const MatrixDescriptor q = k_major(shared.queries(unit)), k = k_major(shared.keys(at.stage));
+    const MatrixDescriptor rows = k_major(shared.queries(unit)), k = k_major(shared.keys(at.stage));
     pin(s);
     wgmma_fence();
 #pragma unroll
-    for (int step = 0; step < kDim / kStep; ++step) {
+    for (int step = 0; step < kSteps; ++step) {
       const int chunk = step / 4, byte = step % 4 * 32;
-      wgmma_shared<T, kTile>(s, q.at(chunk * Shape::kQueryChunkBytes + byte),
-                             k.at(chunk * Shape::kTileChunkBytes + byte), step == 0 ? 0 : 1);
+      const std::uint64_t b = k.at(chunk * Shape::kTileChunkBytes + byte);
+      if constexpr (Shape::kQueriesInRegisters)
+        wgmma_registers_k_major<T, kTile>(s, q[step], b, step == 0 ? 0 : 1);
+      else
+        wgmma_shared<T, kTile>(s, rows.at(chunk * Shape::kQueryChunkBytes + byte), b,
+                               step == 0 ? 0 : 1);
     }
     wgmma_commit();
     pin(s);
@@ -188,7 +195,7 @@ struct Unit {
   }
 
   // Mask, maxima, vote. A unit's first tile is kept unasked (SPEC ATT-6.1).
-  __device__ bool decide(const TileRanges& mine, int tile, std::uint32_t index) {
+  __device__ bool decide(const TileRanges& mine, int tile) {
     if (!mine.whole.contains(tile)) {
       // Computed again for the few tiles that need it, rather than kept.
       const Mask mask{p.mask, p.mask_size, work->shape.q_offset};
@@ -197,29 +204,25 @@ struct Unit {
                   attention::visible_keys(mask, row_of(1), work->shape.kv_len));
     }
     maxima<kTile>(s, local);
-#pragma unroll
-    for (int row = 0; row < 2; ++row) local[row] = quad_maximum(local[row]);
     if constexpr (kMode == Mode::kDense) return true;
     bool keeps = true;
     if (tile != mine.visited.begin && (kMode == Mode::kSkip || p.threshold.enabled != 0)) {
-      // Not && and ||: both rows are a few instructions, and a branch is as many.
+      // A thread votes for its own columns: the row's maximum is low where all four are. Not && and
+      // ||: both rows are a few instructions, and a branch is as many.
       const bool agrees = (padding(0) | may_skip(local[0], rows[0].max, offset)) &
                           (padding(1) | may_skip(local[1], rows[1].max, offset));
-      keeps = !named_all(kVoteBarrier<Shape> + unit, 128, agrees);
+      keeps = !named_all(kVoteBarrier + unit, 128, agrees);
     }
     skipped += keeps ? 0 : 1;
-    history =
-        (history & ~(1u << (index % 32))) | (static_cast<std::uint32_t>(keeps) << (index % 32));
-    if (thread == 0) {
-      shared_store_relaxed(shared.decisions(unit),
-                           (static_cast<std::uint64_t>(history) << 32) | (index + 1));
-      if constexpr (kMode == Mode::kTrace) write_decision(tile, keeps);
-    }
+    if constexpr (kMode == Mode::kTrace)
+      if (thread == 0) write_decision(tile, keeps);
     return keeps;
   }
   // A sum is never negative; that a branch asks keeps ptxas from moving the exponentials behind the
   // wait for the product that they are to overlap.
   __device__ void exponentials() {
+#pragma unroll
+    for (int row = 0; row < 2; ++row) local[row] = quad_maximum(local[row]);
     exponentials_of<kTile, kShift>(s, local, p.scale_log2, rows);
     if (rows[0].sum < 0.0f || rows[1].sum < 0.0f) [[unlikely]]
       give_up(p.record, static_cast<std::uint32_t>(Site::kNegativeSum), 0, 0);
@@ -228,7 +231,9 @@ struct Unit {
     if constexpr (Shape::kFp8) {
       narrow_to_e4m3<kTile>(s, narrow_p);
     } else {
-      correct<kDim>(o, rows);
+      // Nothing changes by 1, and a maximum seldom does.
+      if (ballot(rows[0].correction != 1.0f || rows[1].correction != 1.0f) != 0)
+        correct<kDim>(o, rows);
       narrow_to<T, kTile>(s, narrow_p);
     }
   }

@@ -27,7 +27,6 @@ enum class Site : std::uint32_t {
   kWorkFull,
   kWorkFree,
   kDone,
-  kDecision,
   kNegativeSum,  // not a wait: what cannot happen
 };
 
@@ -49,9 +48,6 @@ struct SharedMap {
   }
   __device__ SharedAddress barrier(int index) const {
     return base + Shape::kBarriersAt + index * 8;
-  }
-  __device__ SharedAddress decisions(int unit) const {
-    return base + Shape::kDecisionsAt + unit * 8;
   }
   __device__ SharedAddress work(std::uint32_t slot) const {
     return base + Shape::kWorkAt + slot * static_cast<int>(sizeof(Work<Shape::kUnits>));
@@ -207,7 +203,7 @@ struct KeyFetcher {
 };
 
 // Steps of the warp that loads values.
-template <class Shape, bool kDefers>
+template <class Shape>
 struct ValueFetcher {
   const PrefillParams& p;
   SharedMap<Shape> shared;
@@ -218,49 +214,6 @@ struct ValueFetcher {
     wait_at(shared, p, Shape::kValuesFree, at.stage, at.parity ^ 1, Site::kValuesFree);
   }
 
-  // A unit's word: the low half counts tiles that it has decided, counted over all work; bit i % 32
-  // of the high half tells whether it kept tile i. The answer depends on when one looks, so lane 0
-  // looks for all.
-  __device__ bool expects_skip() {
-    if constexpr (!kDefers) return false;
-    int skipped = 1;
-    for (int u = 0; u < Shape::kUnits; ++u) {
-      const std::uint64_t word = shared_load_relaxed(shared.decisions(u));
-      const auto count = static_cast<std::uint32_t>(word);
-      const auto kept = static_cast<std::uint32_t>(word >> 32);
-      if (count == 0 || ((kept >> ((count - 1) % 32)) & 1) != 0) skipped = 0;
-    }
-    return broadcast(skipped, 0) != 0;
-  }
-  // Whether any unit keeps the tile: as soon as one does, or when all that visit it have decided.
-  // Every lane comes to the same answer, if not at once.
-  __device__ bool wait_decision(const Work<Shape::kUnits>& work, int tile, std::uint32_t index) {
-    const std::uint64_t start = time_ns();
-    bool keeps = false;
-    for (bool open = true; open;) {
-      open = false;
-      for (int u = 0; u < Shape::kUnits; ++u) {
-        if (!work.unit[u].visited.contains(tile)) continue;
-        const std::uint64_t word = shared_load_relaxed(shared.decisions(u));
-        const auto count = static_cast<std::uint32_t>(word);
-        const auto kept = static_cast<std::uint32_t>(word >> 32);
-        if (static_cast<std::int32_t>(count - index) <= 0)
-          open = true;
-        else if ((kept >> (index % 32)) & 1)
-          keeps = true;
-      }
-      if (keeps) break;
-      if (open && time_ns() - start > p.timeout_ns)
-        give_up(p.record, static_cast<std::uint32_t>(Site::kDecision), index, 0);
-    }
-    return ballot(keeps) != 0;
-  }
-
-  template <class Place>
-  __device__ void pass_values(const Place& at) {
-    if (thread_index() % 32 == 0)
-      barrier_arrive(shared.barrier(Shape::kValuesFull + static_cast<int>(at.stage)));
-  }
   template <class Place>
   __device__ void load_values(const Place& at, const Work<Shape::kUnits>& work, int tile) {
     const SharedAddress to = shared.values(at.stage);
@@ -283,7 +236,8 @@ struct ValueFetcher {
     }
     async_proxy_fence();
     warp_barrier();
-    pass_values(at);
+    if (thread_index() % 32 == 0)
+      barrier_arrive(shared.barrier(Shape::kValuesFull + static_cast<int>(at.stage)));
   }
 };
 

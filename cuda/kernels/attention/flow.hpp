@@ -3,9 +3,9 @@
 // so that the text which runs on the GPU is the text whose interleavings the tests enumerate.
 // Decides SPEC CUD-6.4. Not decided here: what a step does (prefill_sm90.cuh).
 //
-// Rings: every unit releases every stage once, and never before the stage was filled, or passed
-// empty: a release that came sooner would count for the phase before. A unit that skips a tile
-// therefore releases the tile's values a tile later, when they have long been there.
+// Rings: every unit releases every stage once, and never before the stage was filled: a release
+// that came sooner would count for the phase before. A unit that skips a tile therefore releases
+// the tile's values a tile later, when they have long been there.
 #pragma once
 
 #include "cuda/kernels/attention/plan.hpp"
@@ -25,11 +25,9 @@ template <int kKeyStages, int kValueStages>
 struct Rings {
   RingPlace<kKeyStages> keys;
   RingPlace<kValueStages> values;
-  std::uint32_t index = 0;  // tiles so far, over all work
   ASSAY_HD constexpr void advance() {
     keys.advance();
     values.advance();
-    ++index;
   }
 };
 
@@ -54,28 +52,18 @@ ASSAY_DEVICE ASSAY_INLINE void fetch_keys(Io& io, const Work<kUnits>& work, R& r
   }
 }
 
-// Fetches values: at once, or, where the last decisions say that this tile may not be needed, when
-// a unit has kept it. A stage that nobody needs passes through its phase empty (SPEC CUD-6.4).
+// Fetches values, whether anybody will need them or not (SPEC CUD-6.4).
 template <int kUnits, class Io, class R>
 ASSAY_DEVICE ASSAY_INLINE void fetch_values(Io& io, const Work<kUnits>& work, R& rings) {
   ASSAY_NO_UNROLL
   for (std::int32_t tile = work.all.begin; tile < work.all.end; ++tile) {
     io.wait_values_free(rings.values);
-    bool needed = true;
-    bool first_of_a_unit = false;
-    ASSAY_UNROLL
-    for (int u = 0; u < kUnits; ++u)
-      first_of_a_unit |= !work.unit[u].visited.empty() && work.unit[u].visited.begin == tile;
-    if (!first_of_a_unit && io.expects_skip()) needed = io.wait_decision(work, tile, rings.index);
-    if (needed)
-      io.load_values(rings.values, work, tile);
-    else
-      io.pass_values(rings.values);
+    io.load_values(rings.values, work, tile);
     rings.advance();
   }
 }
 
-// Turns values of one byte (SPEC CUD-6.8), whether anybody will need them or not.
+// Turns values of one byte (SPEC CUD-6.8).
 template <int kUnits, class Io, class R>
 ASSAY_DEVICE ASSAY_INLINE void transpose_values(Io& io, const Work<kUnits>& work, R& rings) {
   ASSAY_NO_UNROLL
@@ -94,8 +82,6 @@ template <class Io, class R>
 ASSAY_DEVICE ASSAY_INLINE void let_pass(Io& io, std::int32_t tiles, R& rings) {
   ASSAY_NO_UNROLL
   for (std::int32_t i = 0; i < tiles; ++i) {
-    io.wait_turn();
-    io.pass_turn();
     io.wait_keys(rings.keys);
     io.release_keys(rings.keys);
     io.wait_values(rings.values);
@@ -104,10 +90,10 @@ ASSAY_DEVICE ASSAY_INLINE void let_pass(Io& io, std::int32_t tiles, R& rings) {
   }
 }
 
-// One unit's work. Each tile is a turn in which the unit issues the tile's scores and, behind them,
-// the product that the tile before left pending; other units' turns follow while it computes. The
-// loops are apart because the compiler serialises matrix instructions that it sees issued in one
-// iteration and not in the next.
+// One unit's work. For each tile the unit issues the tile's scores and, behind them, the product
+// that the tile before left pending; other units' instructions run while it computes. The loops are
+// apart because the compiler serialises matrix instructions that it sees issued in one iteration
+// and not in the next.
 template <class Io, class R>
 ASSAY_DEVICE ASSAY_INLINE void compute(Io& io, const TileRanges& mine, R& rings,
                                        std::uint32_t& q_parity) {
@@ -116,19 +102,18 @@ ASSAY_DEVICE ASSAY_INLINE void compute(Io& io, const TileRanges& mine, R& rings,
   let_pass(io, visited.begin - io.all().begin, rings);
   io.wait_queries(q_parity);
   q_parity ^= 1;
+  io.take_queries();
   auto before = rings.values;  // of the tile before, which were not released yet
   bool keeps = false;          // whether the tile before is kept: its product is pending
   ASSAY_NO_UNROLL
   for (std::int32_t tile = visited.begin; tile < visited.end;) {
     // Nothing is pending.
-    io.wait_turn();
     io.wait_keys(rings.keys);
     io.issue_scores(rings.keys);
-    io.pass_turn();
     io.wait_scores_alone();
     io.release_keys(rings.keys);
     if (tile + 1 == visited.end) io.release_queries();
-    keeps = io.decide(mine, tile, rings.index);
+    keeps = io.decide(mine, tile);
     if (tile != visited.begin) {
       io.wait_values(before);
       io.release_values(before);
@@ -141,16 +126,14 @@ ASSAY_DEVICE ASSAY_INLINE void compute(Io& io, const TileRanges& mine, R& rings,
     io.narrow();
     ASSAY_NO_UNROLL
     for (; keeps && tile < visited.end; ++tile) {
-      io.wait_turn();
       io.wait_keys(rings.keys);
       io.issue_scores(rings.keys);
       io.wait_values(before);
       io.issue_product(before);
-      io.pass_turn();
       io.wait_scores();
       io.release_keys(rings.keys);
       if (tile + 1 == visited.end) io.release_queries();
-      keeps = io.decide(mine, tile, rings.index);
+      keeps = io.decide(mine, tile);
       if (keeps) {
         io.exponentials();
         io.wait_product();
@@ -183,18 +166,17 @@ ASSAY_DEVICE ASSAY_INLINE void compute_apart(Io& io, const TileRanges& mine, R& 
   let_pass(io, visited.begin - io.all().begin, rings);
   io.wait_queries(q_parity);
   q_parity ^= 1;
+  io.take_queries();
   auto before = rings.values;  // of a skipped tile, which were not released yet
   bool owes = false;
   ASSAY_NO_UNROLL
   for (std::int32_t tile = visited.begin; tile < visited.end; ++tile) {
-    io.wait_turn();
     io.wait_keys(rings.keys);
     io.issue_scores(rings.keys);
-    io.pass_turn();
     io.wait_scores_alone();
     io.release_keys(rings.keys);
     if (tile + 1 == visited.end) io.release_queries();
-    const bool keeps = io.decide(mine, tile, rings.index);
+    const bool keeps = io.decide(mine, tile);
     if (owes) {
       io.wait_values(before);
       io.release_values(before);

@@ -3,7 +3,6 @@
 // itself counted: how often a barrier must have completed, which tile a stage must hold. Host only.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -44,23 +43,17 @@ struct Step {
     kWait,
     kArrive,
     kLoad,
-    kPass,
     kRead,
     kReadEnd,
     kReadAny,  // whatever the buffer holds
-    kMove,     // ends that: the content of `barrier` becomes that of `at`
-    kTurnWait,
-    kTurnPass,
-    kDecide,
-    kAwait
+    kMove      // ends that: the content of `barrier` becomes that of `at`
   };
   Kind kind;
-  int at = 0;           // barrier, buffer or turn
+  int at = 0;           // barrier or buffer
   unsigned parity = 0;  // of kWait, as the code computed it
   int completions = 0;  // of kWait: how often the barrier must have completed, counted by the test
   int content = 0;      // of kLoad and kRead: which tile of which work
   int barrier = 0;      // of kLoad
-  unsigned needs = 0;   // of kAwait: indices of decisions by unit, see Recorder
 };
 using Program = std::vector<Step>;
 
@@ -70,20 +63,16 @@ enum class Fault {
   kKeysNotAwaited,    // copies over keys that are still read
   kReleasedUnfilled,  // values of a skipped tile are released without waiting for them
   kReleaseTooEarly,   // values released before the product has read them
-  kTurnKept,          // a tile that is not visited does not pass the turn
   kQueriesNotAwaited,
   kTransposedNotAwaited,
 };
-// Whether units issue one after the other or as they come (Tuning::takes_turns).
-enum class Turns { kTaken, kNone };
 // The 16-bit kernels, or fp8's with its transposers.
 enum class Kind { kPending, kApart };
 
-// One piece of work with what its units will decide, and whether the values' warp waits for it.
+// Pieces of work with what their units will decide.
 struct Scenario {
   std::vector<SmallWork> works;
   std::vector<std::vector<bool>> keeps[kUnits];  // [work][tile - all.begin]
-  std::vector<std::vector<bool>> lazy;           // [work][tile - all.begin]
 };
 
 inline int content_of(int work, int tile) { return 1 + work * 100 + tile; }
@@ -95,7 +84,6 @@ struct Recorder {
   const Scenario* scenario = nullptr;
   int unit = 0;
   int work = 0;                        // being done
-  int tile = 0;                        // of the last fetch or decision
   int keys_done = 0, values_done = 0;  // stages passed, over all work
   int queries_done[kUnits] = {};
 
@@ -135,36 +123,21 @@ struct Recorder {
   // Values' warp.
   void wait_values_free(RingPlace<kValueStages> at) {
     wait(kValuesFree + static_cast<int>(at.stage), at.parity ^ 1, values_done / kValueStages);
-    tile = current().all.begin + values_done - first_value;
   }
   int first_value = 0;
-  bool expects_skip() const { return bit(scenario->lazy, tile); }
-  bool wait_decision(const SmallWork& w, int which, std::uint32_t index) {
-    program.push_back({Step::kAwait, static_cast<int>(index), 0, 0, content_of(work, which)});
-    for (int u = 0; u < kUnits; ++u)
-      if (w.unit[u].visited.contains(which) && bit(scenario->keeps[u], which)) return true;
-    return false;
-  }
   void load_values(RingPlace<kValueStages> at, const SmallWork&, int which) {
     const int stage = static_cast<int>(at.stage);
     load(kValues + stage, kValuesFull + stage, content_of(work, which));
     ++values_done;
   }
-  void pass_values(RingPlace<kValueStages> at) {
-    program.push_back({Step::kPass, kValues + static_cast<int>(at.stage)});
-    arrive(kValuesFull + static_cast<int>(at.stage));
-    ++values_done;
-  }
 
   // Units.
   Range all() const { return current().all; }
-  int pending = 0;  // the tile whose values are awaited
-  void wait_turn() { program.push_back({Step::kTurnWait, unit}); }
-  void pass_turn() { program.push_back({Step::kTurnPass, (unit + 1) % kUnits}); }
   void wait_queries(std::uint32_t parity) {
     wait(kQueriesFull + unit, parity, ++queries_done[unit]);
     program.push_back({Step::kRead, kQueries + unit, 0, 0, content_of(work, 99)});
   }
+  void take_queries() {}
   void wait_keys(RingPlace<kKeyStages> at) {
     wait(kKeysFull + static_cast<int>(at.stage), at.parity, keys_done / kKeyStages + 1);
   }
@@ -185,11 +158,9 @@ struct Recorder {
     program.push_back({Step::kReadEnd, kQueries + unit});
     arrive(kQueriesFree + unit);
   }
-  bool decide(const TileRanges& mine, int which, std::uint32_t index) {
+  bool decide(const TileRanges& mine, int which) const {
     CHECK(mine.visited.contains(which));
-    const bool keeps = which == mine.visited.begin || bit(scenario->keeps[unit], which);
-    program.push_back({Step::kDecide, static_cast<int>(index), 0, 0, keeps ? 1 : 0});
-    return keeps;
+    return which == mine.visited.begin || bit(scenario->keeps[unit], which);
   }
   void exponentials() {}
   void narrow() {}
@@ -249,8 +220,7 @@ struct Recorder {
 enum Role { kKeysRole, kValuesRole, kTransposeRole, kFirstUnit, kRoles = kFirstUnit + kUnits };
 
 // The programs, with the exchange of work around them that prefill_sm90.cuh has.
-inline std::vector<Program> programs_of(const Scenario& scenario, Fault fault, Turns turns,
-                                        Kind kind) {
+inline std::vector<Program> programs_of(const Scenario& scenario, Fault fault, Kind kind) {
   std::vector<Program> programs;
   for (int role = 0; role < kRoles; ++role) {
     Recorder io;
@@ -264,13 +234,14 @@ inline std::vector<Program> programs_of(const Scenario& scenario, Fault fault, T
     io.unit = role - kFirstUnit;
     SmallRings rings;
     std::uint32_t q_parity[kUnits] = {};
-    if (role == kRoles - 1) io.pass_turn();
+    int tiles = 0;  // of the work before
     for (int w = 0; w < static_cast<int>(scenario.works.size()); ++w) {
       const SmallWork& work = scenario.works[static_cast<std::size_t>(w)];
       const int slot = w % 2;
       const unsigned parity = static_cast<unsigned>(w / 2 % 2);
       io.work = w;
-      io.first_value = static_cast<int>(rings.index);
+      io.first_value = tiles;
+      tiles += work.all.count();
       if (role == kKeysRole) {
         io.wait(kWorkFree + slot, parity ^ 1, w / 2);
         io.arrive(kWorkFull + slot);
@@ -289,29 +260,11 @@ inline std::vector<Program> programs_of(const Scenario& scenario, Fault fault, T
         continue;
       }
       const TileRanges& mine = work.unit[io.unit];
-      const bool idle = fault == Fault::kTurnKept && !(mine.visited == work.all);
-      const std::size_t before = io.program.size();
       if (kind == Kind::kApart)
         compute_apart(io, mine, rings, q_parity[0]);
       else
         compute(io, mine, rings, q_parity[0]);
-      if (idle) {  // loses one passing of the turn
-        for (std::size_t i = before; i < io.program.size(); ++i) {
-          if (io.program[i].kind != Step::kTurnPass) continue;
-          io.program.erase(io.program.begin() + static_cast<std::ptrdiff_t>(i));
-          break;
-        }
-      }
       io.arrive(kWorkFree + slot);
-    }
-    if (role == kFirstUnit) io.wait_turn();
-    if (turns == Turns::kNone) {
-      Program& p = io.program;
-      p.erase(std::remove_if(p.begin(), p.end(),
-                             [](const Step& step) {
-                               return step.kind == Step::kTurnWait || step.kind == Step::kTurnPass;
-                             }),
-              p.end());
     }
     programs.push_back(io.program);
   }

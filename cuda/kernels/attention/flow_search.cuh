@@ -32,15 +32,12 @@ struct State {
   int readers[kBuffers] = {};   // a bit per unit
   int flight[kBuffers] = {};    // content that is coming, and its barrier
   int flight_barrier[kBuffers] = {};
-  bool turn[kUnits] = {};
-  int decided[kUnits] = {};
 };
 
 class Search {
  public:
-  explicit Search(const Scenario& scenario, Fault fault = Fault::kNone, Turns turns = Turns::kTaken,
-                  Kind kind = Kind::kPending)
-      : scenario_(scenario), kind_(kind), programs_(programs_of(scenario, fault, turns, kind)) {}
+  explicit Search(const Scenario& scenario, Fault fault = Fault::kNone, Kind kind = Kind::kPending)
+      : kind_(kind), programs_(programs_of(scenario, fault, kind)) {}
 
   // The first thing that goes wrong, or none.
   std::optional<std::string> run() {
@@ -99,21 +96,6 @@ class Search {
     complete(s, s.flight_barrier[buffer]);
   }
 
-  bool decided(const State& s, const Step& step) const {
-    const int work = (step.content - 1) / 100, tile = (step.content - 1) % 100;
-    const SmallWork& w = scenario_.works[static_cast<std::size_t>(work)];
-    bool all = true;
-    for (int u = 0; u < kUnits; ++u) {
-      if (!w.unit[u].visited.contains(tile)) continue;
-      if (s.decided[u] <= step.at)
-        all = false;
-      else if (scenario_.keeps[u][static_cast<std::size_t>(work)]
-                              [static_cast<std::size_t>(tile - w.all.begin)])
-        return true;
-    }
-    return all;
-  }
-
   bool try_step(const State& state, int role, std::vector<State>& stack) {
     const Program& program = programs_[static_cast<std::size_t>(role)];
     if (state.pc[role] == static_cast<int>(program.size())) return false;
@@ -142,9 +124,6 @@ class Search {
         ++next.copies[step.barrier];
         arrive(next, step.barrier);
         break;
-      case Step::kPass:
-        next.content[step.at] = 0;
-        break;
       case Step::kRead:
         if (state.content[step.at] != step.content)
           fail("role " + std::to_string(role) + " reads " + std::to_string(state.content[step.at]) +
@@ -163,20 +142,6 @@ class Search {
       case Step::kReadEnd:
         next.readers[step.at] &= ~reader;
         break;
-      case Step::kTurnWait:
-        if (!state.turn[step.at]) return false;
-        next.turn[step.at] = false;
-        break;
-      case Step::kTurnPass:
-        if (state.turn[step.at]) fail("a turn passed twice");
-        next.turn[step.at] = true;
-        break;
-      case Step::kDecide:
-        next.decided[role - kFirstUnit] = step.at + 1;
-        break;
-      case Step::kAwait:
-        if (!decided(state, step)) return false;
-        break;
     }
     push(next, stack);
     return true;
@@ -189,11 +154,8 @@ class Search {
         return fail("deadlock: role " + std::to_string(role) + " at step " +
                     std::to_string(s.pc[role]) + " of " + std::to_string(size));
     }
-    for (int u = 0; u < kUnits; ++u)
-      if (s.turn[u]) fail("a turn is left over");
   }
 
-  const Scenario& scenario_;
   Kind kind_;
   std::vector<Program> programs_;
   std::unordered_set<std::string> seen_;
@@ -213,7 +175,7 @@ inline SmallWork work_with(Range first, Range second) {
   return w;
 }
 
-// Decisions and laziness from the bits of a number, lowest first.
+// Decisions from the bits of a number, lowest first.
 inline Scenario scenario_of(const std::vector<SmallWork>& works, std::uint64_t bits) {
   Scenario s;
   s.works = works;
@@ -224,14 +186,12 @@ inline Scenario scenario_of(const std::vector<SmallWork>& works, std::uint64_t b
   };
   for (const SmallWork& w : works) {
     for (auto& table : s.keeps) table.emplace_back();
-    s.lazy.emplace_back();
     for (int tile = w.all.begin; tile < w.all.end; ++tile) {
       for (int u = 0; u < kUnits; ++u) {
         const Range visited = w.unit[u].visited;
         const bool asked = visited.contains(tile) && tile != visited.begin;
         s.keeps[u].back().push_back(asked ? take() : visited.contains(tile));
       }
-      s.lazy.back().push_back(take());
     }
   }
   return s;

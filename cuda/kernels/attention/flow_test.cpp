@@ -23,7 +23,7 @@ TEST_CASE("no interleaving of a block's roles goes wrong, whatever is visited an
         for (const Kind kind : {Kind::kPending, Kind::kApart}) {
           // A role more makes many more states.
           if (kind == Kind::kApart && (time != 0 || s.works[0].all.count() > 3)) continue;
-          Search search(s, Fault::kNone, Turns::kTaken, kind);
+          Search search(s, Fault::kNone, kind);
           const auto wrong = search.run();
           INFO((wrong ? *wrong : ""));
           REQUIRE_FALSE(wrong.has_value());
@@ -51,14 +51,12 @@ TEST_CASE("several pieces of work follow each other without going wrong",
       works.push_back(work_with(range(), range()));
     }
     const Scenario s = scenario_of(works, random());
-    for (const Turns turns : {Turns::kTaken, Turns::kNone}) {
-      for (const Kind kind : {Kind::kPending, Kind::kApart}) {
-        if (kind == Kind::kApart && (count > 2 || turns == Turns::kNone)) continue;
-        Search search(s, Fault::kNone, turns, kind);
-        const auto wrong = search.run();
-        INFO((wrong ? *wrong : ""));
-        REQUIRE_FALSE(wrong.has_value());
-      }
+    for (const Kind kind : {Kind::kPending, Kind::kApart}) {
+      if (kind == Kind::kApart && count > 2) continue;
+      Search search(s, Fault::kNone, kind);
+      const auto wrong = search.run();
+      INFO((wrong ? *wrong : ""));
+      REQUIRE_FALSE(wrong.has_value());
     }
   }
 }
@@ -66,7 +64,7 @@ TEST_CASE("several pieces of work follow each other without going wrong",
 TEST_CASE("the search notices planted faults", "[CUD-6.4]") {
   const std::vector<SmallWork> works = {work_with({0, 3}, {0, 4}), work_with({1, 3}, {0, 3})};
   for (const Fault fault :
-       {Fault::kKeysNotAwaited, Fault::kReleasedUnfilled, Fault::kReleaseTooEarly, Fault::kTurnKept,
+       {Fault::kKeysNotAwaited, Fault::kReleasedUnfilled, Fault::kReleaseTooEarly,
         Fault::kQueriesNotAwaited, Fault::kTransposedNotAwaited}) {
     bool found = false;
     std::mt19937_64 random(1);
@@ -74,7 +72,7 @@ TEST_CASE("the search notices planted faults", "[CUD-6.4]") {
       const Scenario s = scenario_of(works, random());
       const Kind kind =
           fault == Fault::kTransposedNotAwaited || time % 2 != 0 ? Kind::kApart : Kind::kPending;
-      found = Search(s, fault, Turns::kTaken, kind).run().has_value();
+      found = Search(s, fault, kind).run().has_value();
     }
     INFO("fault " << static_cast<int>(fault));
     CHECK(found);

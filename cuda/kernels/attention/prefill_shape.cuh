@@ -15,12 +15,11 @@ namespace assay::attention_kernels {
 struct Tuning {
   int key_stages = 2;
   int value_stages = 2;
-  bool takes_turns = true;    // units issue one after the other, or as they come
-  bool defers_values = true;  // values wait for a decision where the last one was to skip
+  bool queries_in_registers = true;  // or in shared memory; 16-bit types only
 };
 // 227 KiB hold the queries and two stages of each of keys and values at d 256; below, a third of
 // keys lets a unit that skips run ahead.
-constexpr Tuning tuning_of(int dim) { return {dim > 128 ? 2 : 3, 2, true, true}; }
+constexpr Tuning tuning_of(int dim) { return {dim > 128 ? 2 : 3, 2, dim <= 128}; }
 
 // kDim: of queries, keys and values. T, theirs: Bf16, F16 or, not at d 64, E4m3. OutT: Bf16 or F16.
 template <class T, int kDim, class OutT = T, Tuning kTuning = tuning_of(kDim)>
@@ -34,8 +33,7 @@ struct PrefillShape {
   static constexpr int kUnits = 2;                     // warpgroups that compute
   static constexpr int kKeyStages = kTuning.key_stages;
   static constexpr int kValueStages = kTuning.value_stages;
-  static constexpr bool kTakesTurns = kTuning.takes_turns;
-  static constexpr bool kDefersValues = kTuning.defers_values;
+  static constexpr bool kQueriesInRegisters = kTuning.queries_in_registers && !kFp8;
 
   // A block is launched with so many registers for each thread, and setmaxnreg gives to some what
   // others gave back: an increase beyond that sum would wait for ever.
@@ -74,8 +72,7 @@ struct PrefillShape {
   static constexpr int kWorkFree = kWorkFull + 2;
   static constexpr int kDone = kWorkFree + 2;
   static constexpr int kBarriers = kDone + 1;
-  static constexpr int kDecisionsAt = kBarriersAt + kBarriers * 8;  // 8 bytes a unit
-  static constexpr int kWorkAt = kDecisionsAt + kUnits * 8;
+  static constexpr int kWorkAt = kBarriersAt + kBarriers * 8;
   static constexpr int kSharedBytes = kWorkAt + 2 * static_cast<int>(sizeof(Work<kUnits>));
   // The swizzle needs atoms at multiples of 1024, which dynamic shared memory does not promise.
   static constexpr int kAllocatedBytes = kSharedBytes + 1024;

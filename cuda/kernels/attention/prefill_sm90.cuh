@@ -28,7 +28,6 @@ __device__ inline void init_barriers(const SharedMap<Shape>& shared) {
   // Work is read by the units, the values' warp and the transposers.
   init(Shape::kWorkFree, 2, kWarps * Shape::kUnits + 1 + (Shape::kFp8 ? kTransposers : 0));
   init(Shape::kDone, 1, kWarps * Shape::kUnits);
-  for (int u = 0; u < Shape::kUnits; ++u) shared_store_relaxed(shared.decisions(u), 0);
   barrier_init_fence();
 }
 
@@ -80,10 +79,10 @@ __device__ inline void run_keys(const PrefillParams& p, const SharedMap<Shape>& 
   wait_at(shared, p, Shape::kDone, 0, 0, Site::kDone);
 }
 
-template <class Shape, Mode kMode>
+template <class Shape>
 __device__ inline void run_values(const PrefillParams& p, const SharedMap<Shape>& shared,
                                   unsigned char* base) {
-  ValueFetcher<Shape, kMode != Mode::kDense && Shape::kDefersValues> io{p, shared};
+  ValueFetcher<Shape> io{p, shared};
   Rings<Shape::kKeyStages, Shape::kValueStages> rings;
   WorkSlot<Shape> slot;
   ASSAY_NO_UNROLL
@@ -117,7 +116,6 @@ __device__ inline void run_unit(const PrefillParams& p, const SharedMap<Shape>& 
   Rings<Shape::kKeyStages, Shape::kValueStages> rings;
   WorkSlot<Shape> slot;
   std::uint32_t q_parity = 0;
-  if (index == Shape::kUnits - 1) io.pass_turn();  // the first turn is unit 0's
   for (;;) {
     const Work<Shape::kUnits>* const work = slot.take(shared, p, base);
     if (work->valid == 0) break;
@@ -130,7 +128,6 @@ __device__ inline void run_unit(const PrefillParams& p, const SharedMap<Shape>& 
     io.end(mine);
     slot.release(shared);
   }
-  if (index == 0) io.wait_turn();  // takes the last turn that was passed
   io.arrive(Shape::kDone);
 }
 
@@ -156,7 +153,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   if (warp / 4 == 0) {
     give_registers<Shape::kFetchRegisters>();
     if (warp == 0) run_keys<Shape>(p, shared, base);
-    if (warp == 1) run_values<Shape, kMode>(p, shared, base);
+    if (warp == 1) run_values<Shape>(p, shared, base);
     if constexpr (Shape::kFp8)
       if (warp >= 2) run_transposer<Shape>(p, shared, base, warp - 2);
   } else {
