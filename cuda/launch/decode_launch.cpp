@@ -41,13 +41,13 @@ Status launch_merge(const AttentionCall& c, const DecodeSizes& sizes, const Deco
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim =
-      dim3(static_cast<unsigned>((rows + kernel.merge_warps - 1) / kernel.merge_warps));
-  config.blockDim = dim3(static_cast<unsigned>(kernel.merge_warps * 32));
-  config.stream = on;
-  config.attrs = &early;
-  config.numAttrs = 1;
+  const auto warps = static_cast<std::int64_t>(kernel.merge_warps);
+  const cudaLaunchConfig_t config{dim3(static_cast<unsigned>((rows + warps - 1) / warps)),
+                                  dim3(static_cast<unsigned>(kernel.merge_warps * 32)),
+                                  0,
+                                  on,
+                                  &early,
+                                  1};
   void* arguments[] = {&params};
   ASSAY_CUDA(cudaLaunchKernelExC(&config, kernel.merge, arguments), "launching the merge kernel");
   return Done{};
