@@ -21,6 +21,7 @@ std::vector<DecodeVariant> decode_variants() {
       variant<DecodeTuning{6, 6, 1, true}>("keys 6, entries 6, blocks 1"),
       variant<DecodeTuning{7, 5, 1, true}>("keys 7, entries 5, blocks 1"),
       variant<DecodeTuning{3, 3, 2, false}>("keys 3, entries 3, blocks 2, q in shared memory"),
+      variant<DecodeTuning{3, 3, 2, true, false}>("keys 3, entries 3, blocks 2, kept in L2"),
   };
 }
 

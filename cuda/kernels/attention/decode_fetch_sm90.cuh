@@ -8,6 +8,7 @@
 #include "cuda/kernels/attention/decode_params.cuh"
 #include "cuda/kernels/attention/decode_shape.cuh"
 #include "cuda/kernels/attention/fetch_sm90.cuh"
+#include "cuda/ops/tma_stream.hpp"
 #include "cuda/ops/warp_matrix.hpp"
 
 namespace assay::attention_kernels {
@@ -139,6 +140,7 @@ struct DecodeTileLoader {
   const CUtensorMap& map;
   std::int32_t asked_tile = -1;  // whose pages `page` holds, a box a lane
   int page = 0;
+  std::uint64_t policy = leaves_first();
 
   __device__ void begin() { asked_tile = -1; }  // another piece
 
@@ -151,8 +153,8 @@ struct DecodeTileLoader {
       const int request = p.call.lengths.first_kv != nullptr ? 0 : item.request;
 #pragma unroll
       for (int chunk = 0; chunk < Shape::kChunks; ++chunk)
-        tensor_load(to + chunk * Shape::kTileChunkBytes, map, chunk * Shape::kChunkColumns,
-                    item.shape.kv_begin + first, item.place.head, request, barrier);
+        copy(to + chunk * Shape::kTileChunkBytes, chunk * Shape::kChunkColumns,
+             item.shape.kv_begin + first, item.place.head, request, barrier);
       return;
     }
     if (asked_tile != tile) page = page_of(item, tile);
@@ -168,14 +170,23 @@ struct DecodeTileLoader {
       const int row = (first + box * box_rows) % p.call.pages.page_rows;
 #pragma unroll
       for (int chunk = 0; chunk < Shape::kChunks; ++chunk)
-        tensor_load(to + chunk * Shape::kTileChunkBytes + box * box_rows * 128, map,
-                    chunk * Shape::kChunkColumns, row, item.place.head, box_page, barrier);
+        copy(to + chunk * Shape::kTileChunkBytes + box * box_rows * 128,
+             chunk * Shape::kChunkColumns, row, item.place.head, box_page, barrier);
     }
     asked_tile = tile + 1;
     if (asked_tile < item.tiles.end) page = page_of(item, asked_tile);
   }
 
  private:
+  // Keys and values are read once, but by units that share them at about the same time; partial
+  // results, which are read again, should stay in L2.
+  __device__ void copy(SharedAddress to, int c0, int c1, int c2, int c3,
+                       SharedAddress barrier) const {
+    if constexpr (Shape::kStreams)
+      tensor_load_with(to, map, c0, c1, c2, c3, barrier, policy);
+    else
+      tensor_load(to, map, c0, c1, c2, c3, barrier);
+  }
   __device__ int boxes_of(const DecodeItem& item, int tile) const {
     const int rows =
         attention::schedule_detail::smaller(kDecodeTile, item.shape.kv_len - tile * kDecodeTile);

@@ -17,6 +17,7 @@ struct DecodeTuning {
   int entries = 3;  // of P and values
   int blocks = 2;   // of a multiprocessor
   bool q_in_registers = true;
+  bool streams = true;  // what was read leaves L2 first
 };
 // Two blocks a multiprocessor hide each other's latencies, where registers and stages allow. What
 // is left of 227 KiB, or of half of them, is stages.
@@ -45,6 +46,7 @@ struct DecodeShape {
   static constexpr int kEntries = kTuning.entries;
   static constexpr int kBlocks = kTuning.blocks;
   static constexpr bool kQueriesInRegisters = kTuning.q_in_registers;
+  static constexpr bool kStreams = kTuning.streams;
   static constexpr int kQueryStages = kQueriesInRegisters ? 2 : 1;
   static constexpr int kItems = 4;
   static constexpr int kWarps = 10;  // keys, values, four of scores, four of products
