@@ -181,5 +181,75 @@ TEST_CASE("what is refused is told with its value and what is allowed", "[CUD-6.
       "3");
 }
 
+// Two requests of one token, at most 5000 keys, four rows a unit.
+AttentionCall good_decode() {
+  AttentionCall c = good();
+  c.q.rows = c.out.rows = 1;
+  c.k = c.v = rows(5000, 2, 128);
+  c.workspace_bytes = decode_workspace_bytes(c);
+  return c;
+}
+std::string told_of_decode(const std::function<void(AttentionCall&)>& change) {
+  AttentionCall c = good_decode();
+  change(c);
+  const Status status = check_decode(c);
+  return status ? "" : status.error().sentence;
+}
+
+TEST_CASE("a decode's workspace holds every chunk that may have to wait", "[CUD-7.5]") {
+  // Two requests, two key heads, three chunks, four rows of O and of two numbers.
+  CHECK(good_decode().workspace_bytes == 256 + 2 * 2 * 3 * 4 * (128 * 4 + 8));
+  AttentionCall c = good_decode();
+  c.lengths.kv_len_max = 2048;  // one chunk waits for nobody
+  CHECK(decode_workspace_bytes(c) == 256);
+  c.lengths.kv_len_max = 2049;
+  c.q.rows = c.out.rows = 100;  // four hundred rows in seven units
+  CHECK(decode_workspace_bytes(c) == 256 + 2 * 2 * 2 * 7 * 64 * (128 * 4 + 8));
+  c.lengths.q_len_max = 3;
+  CHECK(decode_workspace_bytes(c) == 256 + 2 * 2 * 2 * 12 * (128 * 4 + 8));
+  c.pages = {static_cast<std::int32_t*>(at(64)), 10, 99};
+  c.k.rows = c.v.rows = 640;
+  c.lengths.kv_len_max = 0;
+  CHECK(decode_workspace_bytes(c) == 256 + 2 * 2 * 4 * 12 * (128 * 4 + 8));
+}
+
+TEST_CASE("a decode is refused in its own words", "[CUD-7.5]") {
+  const auto begins = [&](const std::function<void(AttentionCall&)>& change,
+                          const std::string& sentence) {
+    const std::string got = told_of_decode(change);
+    INFO(got);
+    CHECK(got.rfind(sentence, 0) == 0);
+  };
+  CHECK(told_of_decode([](Call) {}) == "");
+  CHECK(told_of_decode([](Call c) { c.requests = 0; }) == "");
+  begins([](Call c) { c.dtype = Dtype::kF32; }, "q, k and v are F32; the decode kernel has BF16");
+  begins([](Call c) { c.head_dim = 96; }, "head_dim is 96; the decode kernel has 64, 128 and 256");
+  begins([](Call c) { c.kv_heads = 0; }, "8 query heads and 0 key heads; allowed are");
+  begins([](Call c) { --c.workspace_bytes; },
+         "workspace has 25215 bytes; 2 requests of q_len up to 1 and kv_len up to 5000 need 25216");
+  begins([](Call c) { c.workspace = at(0x104); },
+         "workspace is at 0x104; allowed are multiples of 16 bytes");
+  begins([](Call c) { c.q.rows = c.out.rows = 1 << 29; },
+         "q_len up to 536870912 for each of 4 heads that share keys; at most 2^30");
+  begins([](Call c) { c.requests = 1 << 28; },
+         "268435456 requests of 2 key heads, 1 units and 3 chunks each; at most 2^30");
+  begins(
+      [](Call c) {
+        c.pages = {static_cast<std::int32_t*>(at(64)), 10, 99};
+        c.k.rows = c.v.rows = 96;
+        c.lengths.kv_len = static_cast<std::int32_t*>(at(128));
+      },
+      "pages hold 96 rows; the decode kernel has 8, 16 and so on up to its tile of 64 keys");
+  begins(
+      [](Call c) {
+        c.decisions = static_cast<std::uint8_t*>(at(64));
+        c.q.rows = c.out.rows = 20;
+        c.decision_units = 1;
+        c.decision_tiles = 79;
+      },
+      "decisions have 1 units and 79 tiles a head; q_len up to 20 and kv_len up to 5000 need 2 "
+      "and 79");
+}
+
 }  // namespace
 }  // namespace assay::cuda

@@ -28,6 +28,9 @@ __device__ inline std::uint32_t shuffle_xor(std::uint32_t value, int lanes) {
 __device__ inline int broadcast(int value, int lane) {
   return __shfl_sync(0xFFFFFFFFu, value, lane);
 }
+__device__ inline float broadcast(float value, int lane) {
+  return __shfl_sync(0xFFFFFFFFu, value, lane);
+}
 // Lane i gets the value of lane i - distance, or keeps its own where there is none.
 __device__ inline int shuffle_up(int value, int distance) {
   return __shfl_up_sync(0xFFFFFFFFu, value, static_cast<unsigned>(distance));
