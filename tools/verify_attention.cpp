@@ -29,7 +29,7 @@ struct Plan {
 
 Status choose_subject(const VerifyAttentionArguments& from, Plan& plan) {
   const std::string subject = from.subject.value_or("sim");
-  if (from.mutant) {
+  if (from.mutant && subject != "cuda") {
     if (subject != "sim")
       return bad_input(
           fmt::format("mutant \"{}\" is a simulated subject; --subject \"{}\" cannot "
@@ -43,8 +43,14 @@ Status choose_subject(const VerifyAttentionArguments& from, Plan& plan) {
     plan.profiles = {profile};
     return Done{};
   }
-  ASSAY_TRY(plan.subject, verify::load_attention_subject(subject));
-  if (!plan.subject->is_profile() && !from.profile)
+  ASSAY_TRY(plan.subject, verify::load_attention_subject(subject, from.mutant));
+  plan.mutant = from.mutant.value_or("");
+  if (from.profile) return Done{};
+  for (const std::string_view name : plan.subject->profiles()) {
+    ASSAY_TRY(const attention::Profile* profile, attention::find_profile(name));
+    plan.profiles.push_back(profile);
+  }
+  if (!plan.subject->is_profile() && plan.profiles.empty())
     return bad_input(
         fmt::format("--subject \"{}\" needs --profile: which implementation is it "
                     "held to? assay profiles lists them",
@@ -113,6 +119,7 @@ bool is_attention(const OptionalText& suite) {
 }
 
 Expected<ExitCode> run_verify_attention(const VerifyAttentionArguments& from) {
+  if (*from.suite == "attention.long") return run_verify_long(from);
   ASSAY_TRY(const Output output, Output::open(from.json, {plugin_file(from.subject)}));
   ASSAY_TRY(verify::AttentionSuiteOptions options, parse_options(from));
   ASSAY_TRY(const Plan plan, make_plan(from));

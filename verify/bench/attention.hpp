@@ -1,0 +1,99 @@
+// How long our attention kernels take, beside what this GPU can do at best, on tensors that another
+// program can make again to measure peers on them. Decides what is timed, what a row must show
+// before it counts, and how it is normalised (SPEC VER-25.9 to
+// VER-25.12); how a kernel works is cuda/kernels,
+// which tensors there are cuda/launch/attention_tensors.hpp. In builds without CUDA it says so.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "cuda/launch/attention_recipe.hpp"
+#include "verify/bench/bench.hpp"
+
+namespace assay::verify::bench {
+
+struct AttentionBenchOptions {
+  std::vector<std::int32_t> lengths = {16384, 65536};
+  std::vector<Dtype> dtypes = {Dtype::kBf16, Dtype::kF16, Dtype::kF8E4m3};
+  std::vector<double> sparsities = {0.25, 0.5, 0.7, 0.9};
+  std::int32_t repeats = 7;        // of every measurement
+  std::int32_t checked_units = 2;  // of every row
+  bool ceilings = true;
+  std::function<void(const std::string&)> progress;
+};
+
+// One drawing of tensors, which rows and peers refer to.
+struct AttentionSet {
+  std::int64_t id = 0;
+  Dtype dtype = Dtype::kBf16;
+  std::int32_t length = 0;
+  std::string pattern;  // "whole tiles", "units"
+  double low = 0;       // share of low key tiles, with whole tiles
+  cuda::AttentionRecipe q, k, v;
+  std::array<std::uint64_t, 3> checksums{};  // of q, k and v
+};
+
+struct AttentionBenchRow {
+  std::int64_t set = 0;
+  Dtype dtype = Dtype::kBf16;
+  std::int32_t length = 0;
+  bool causal = false;
+  std::string what;               // "dense", "nothing skipped", "whole tiles", "units"
+  double wanted = 0;              // sparsity that was aimed at
+  double sparsity = 0;            // skipped / visited, by the kernel's counters
+  float lambda = 0;               // 0: no threshold
+  double ms = 0, ms_min = 0;      // median and least of the repeats
+  double tflops = 0;              // of a dense kernel, causal halved, by the median
+  std::int64_t checked_rows = 0;  // of the output, bit for bit
+};
+
+struct AttentionBenchResult {
+  std::string device_name, driver, cuda;
+  std::vector<Figure> ceilings;
+  std::vector<AttentionSet> sets;
+  std::vector<AttentionBenchRow> rows;
+  std::string decode;  // why there are no rows of decode, or empty
+};
+
+// Errors: unsupported without CUDA or such a GPU; a wrong bit; a launch that failed.
+Expected<AttentionBenchResult> run_attention_bench(const AttentionBenchOptions& options);
+
+// TFLOP/s of a dense kernel that takes so long (SPEC VER-25.9).
+double dense_tflops(std::int32_t length, int heads, int dim, bool causal, double ms);
+
+// What peers are asked: sets as JSON, for tools/attention-peers.
+nlohmann::ordered_json peer_request(const AttentionBenchResult& result, std::int32_t repeats);
+
+struct PeerRow {
+  std::string peer;
+  std::int64_t set = 0;
+  bool causal = false;
+  double ms = 0, ms_min = 0;
+};
+struct PeerAnswer {
+  std::vector<PeerRow> rows;
+  std::vector<std::pair<std::string, std::string>> missing;  // peer, why
+  std::vector<std::pair<std::string, std::string>> versions;
+  double matmul_tflops = 0;  // 0: not measured
+};
+// Errors: text that is no such JSON, a set that was not asked for, tensors with other checksums.
+Expected<PeerAnswer> parse_peer_answer(const std::string& text, const AttentionBenchResult& result);
+
+// How much faster a row is than the fastest dense way on the same kind of
+// problem (dtype, length, mask): ours, or a peer's, on its own tensors if the peer had them
+// (SPEC VER-25.11).
+struct SpeedUp {
+  double value = 0;
+  std::string over;  // "dense", "cudnn"
+};
+std::optional<SpeedUp> speed_up(const AttentionBenchResult& result, const PeerAnswer& peers,
+                                const AttentionBenchRow& row);
+
+}  // namespace assay::verify::bench
