@@ -6,6 +6,7 @@
 //
 //   attention_bench [--lengths 16384,65536] [--dim 128] [--repeats 20] [--variants 0]
 //                   [--fp8 0]
+//   attention_bench --decode 1 [--repeats 20] [--variants 0]       see decode_bench.hpp
 //
 // With --variants 1 every measurement is repeated with kernels that are tuned otherwise.
 #include <fmt/format.h>
@@ -20,6 +21,7 @@
 #include "cuda/launch/attention_bench_fill.hpp"
 #include "cuda/launch/attention_launch.hpp"
 #include "cuda/launch/attention_variants.hpp"
+#include "cuda/launch/decode_bench.hpp"
 #include "cuda/launch/device.hpp"
 
 namespace assay::cuda {
@@ -33,6 +35,7 @@ struct Options {
   int repeats = 20;
   bool variants = false;
   bool fp8 = false;
+  bool decode = false;
 };
 
 // Tensors of one length; the pattern of high and low tiles is in their first columns.
@@ -218,6 +221,8 @@ Expected<Options> options_of(int argc, char** argv) {
       options.variants = value != "0";
     } else if (name == "--fp8") {
       options.fp8 = value != "0";
+    } else if (name == "--decode") {
+      options.decode = value != "0";
     } else if (name == "--lengths") {
       options.lengths.clear();
       for (std::size_t at = 0; at < value.size();) {
@@ -227,7 +232,9 @@ Expected<Options> options_of(int argc, char** argv) {
       }
     } else {
       return bad_input(
-          name + " is unknown; allowed are --lengths, --dim, --repeats, --variants and --fp8");
+          name +
+          " is unknown; allowed are --lengths, --dim, --repeats, --variants, --fp8 and "
+          "--decode");
     }
   }
   return options;
@@ -239,7 +246,9 @@ Expected<Options> options_of(int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace assay;
   const auto options = cuda::options_of(argc, argv);
-  const Status status = options ? cuda::Bench(*options).run() : Status(options.error());
+  const Status status = !options          ? Status(options.error())
+                        : options->decode ? cuda::bench_decode(options->repeats, options->variants)
+                                          : cuda::Bench(*options).run();
   if (status) return 0;
   std::fprintf(stderr, "attention_bench: %s\n", status.error().sentence.c_str());
   return status.error().kind == ErrorKind::kUnsupported ? 3 : 2;

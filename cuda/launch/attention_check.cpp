@@ -1,10 +1,11 @@
-// The refusals of attention calls (SPEC CUD-6.5). Every sentence has the value and what is allowed.
+// The refusals of attention calls (SPEC CUD-6.5, CUD-7.5). Every sentence has the value and what is
+// allowed.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
-#include "cuda/kernels/attention/plan.hpp"
-#include "cuda/launch/attention_launch.hpp"
+#include "cuda/launch/decode_sizes.hpp"
 
 namespace assay::cuda {
 namespace {
@@ -15,6 +16,13 @@ namespace {
 constexpr std::int64_t kStrideBytes = 16;
 constexpr std::int64_t kStrideBytesMax = (std::int64_t{1} << 40) - 1;
 constexpr std::int64_t kRowsMax = (std::int64_t{1} << 31) - 1 - 4096;
+
+// What checks need to know of a kernel.
+struct Asked {
+  std::string_view name;
+  int tile;    // of keys
+  int packed;  // query rows of a token that share a unit
+};
 
 std::string_view mask_name(attention::MaskKind kind) {
   switch (kind) {
@@ -62,19 +70,19 @@ Status check_rows(std::string_view name, const AttentionRows& rows, Dtype dtype,
   return Done{};
 }
 
-Status check_shape(const AttentionCall& c) {
+Status check_shape(const AttentionCall& c, const Asked& asked) {
   const bool fp8 = c.dtype == Dtype::kF8E4m3;
   if (c.dtype != Dtype::kBf16 && c.dtype != Dtype::kF16 && !fp8)
-    return unsupported(fmt::format(
-        "q, k and v are {}; the prefill kernel has BF16, F16 and F8_E4M3", dtype_name(c.dtype)));
+    return unsupported(fmt::format("q, k and v are {}; the {} kernel has BF16, F16 and F8_E4M3",
+                                   dtype_name(c.dtype), asked.name));
   if (c.out_dtype != Dtype::kBf16 && c.out_dtype != Dtype::kF16)
-    return unsupported(
-        fmt::format("out is {}; the prefill kernel writes BF16 and F16", dtype_name(c.out_dtype)));
+    return unsupported(fmt::format("out is {}; the {} kernel writes BF16 and F16",
+                                   dtype_name(c.out_dtype), asked.name));
   if (!fp8 && c.out_dtype != c.dtype)
     return unsupported(
-        fmt::format("out is {} and the inputs {}; the prefill kernel writes 16-bit "
+        fmt::format("out is {} and the inputs {}; the {} kernel writes 16-bit "
                     "inputs' own type",
-                    dtype_name(c.out_dtype), dtype_name(c.dtype)));
+                    dtype_name(c.out_dtype), dtype_name(c.dtype), asked.name));
   if (c.requests < 0)
     return bad_input(fmt::format("{} requests; allowed are 0 and more", c.requests));
   if (c.q_heads < 1 || c.kv_heads < 1 || c.q_heads % c.kv_heads != 0)
@@ -83,8 +91,8 @@ Status check_shape(const AttentionCall& c) {
                     "the first a multiple of the second",
                     c.q_heads, c.kv_heads));
   if (c.head_dim != 128 && c.head_dim != 256 && (c.head_dim != 64 || fp8))
-    return unsupported(fmt::format("head_dim is {}; the prefill kernel has {}128 and 256",
-                                   c.head_dim, fp8 ? "" : "64, "));
+    return unsupported(fmt::format("head_dim is {}; the {} kernel has {}128 and 256", c.head_dim,
+                                   asked.name, fp8 ? "" : "64, "));
   if ((c.mask == attention::MaskKind::kWindow || c.mask == attention::MaskKind::kChunked) &&
       c.mask_size < 1)
     return bad_input(fmt::format("the {} mask's size is {}; allowed are 1 and more",
@@ -108,10 +116,10 @@ Status check_numbers(const AttentionCall& c) {
   return Done{};
 }
 
-Status check_pages(const AttentionCall& c) {
+Status check_pages(const AttentionCall& c, const Asked& asked) {
   if (c.pages.block_table == nullptr) return Done{};
   const std::int64_t page_rows = c.k.rows;
-  const int tile = prefill_kv_tile(c.head_dim);
+  const int tile = asked.tile;
   if (c.lengths.first_kv != nullptr)
     return bad_input("keys lie in pages, and lengths.first_kv says that they are packed");
   if (c.v.rows != page_rows)
@@ -121,9 +129,9 @@ Status check_pages(const AttentionCall& c) {
       page_rows >= 8 && page_rows % 8 == 0 && page_rows <= tile && tile % page_rows == 0;
   if (!within && !(page_rows > 0 && page_rows % tile == 0))
     return unsupported(
-        fmt::format("pages hold {} rows; the prefill kernel has 8, 16 and so on up "
+        fmt::format("pages hold {} rows; the {} kernel has 8, 16 and so on up "
                     "to its tile of {} keys, and multiples of that",
-                    page_rows, tile));
+                    page_rows, asked.name, tile));
   if (c.pages.num_pages < 1 || c.pages.num_pages > kRowsMax)
     return bad_input(
         fmt::format("there are {} pages; allowed are 1 to {}", c.pages.num_pages, kRowsMax));
@@ -148,7 +156,7 @@ Status check_lengths(const AttentionCall& c) {
   return Done{};
 }
 
-Status check_outputs(const AttentionCall& c) {
+Status check_outputs(const AttentionCall& c, const Asked& asked) {
   const bool padded = c.lengths.first_q == nullptr;
   if (c.out.rows != c.q.rows)
     return bad_input(
@@ -168,19 +176,15 @@ Status check_outputs(const AttentionCall& c) {
   if (c.counters != nullptr) ASSAY_CHECK(check_address("counters", c.counters, 8));
   ASSAY_CHECK(check_address("workspace", c.workspace, 4));
   if (c.decisions == nullptr) return Done{};
-  const std::int64_t q_max = c.lengths.q_len_max > 0 ? c.lengths.q_len_max : c.q.rows;
-  const std::int64_t kv_max = c.lengths.kv_len_max > 0         ? c.lengths.kv_len_max
-                              : c.pages.block_table != nullptr ? c.pages.table_stride * c.k.rows
-                                                               : c.k.rows;
-  const int tile = prefill_kv_tile(c.head_dim);
+  const DecodeSizes most = decode_sizes(c);
   const std::int64_t units =
-      (q_max + attention_kernels::kUnitRows - 1) / attention_kernels::kUnitRows;
-  const std::int64_t tiles = (kv_max + tile - 1) / tile;
+      (most.q_len * asked.packed + attention_kernels::kUnitRows - 1) / attention_kernels::kUnitRows;
+  const std::int64_t tiles = (most.kv_len + asked.tile - 1) / asked.tile;
   if (c.decision_units < units || c.decision_tiles < tiles)
     return bad_input(
         fmt::format("decisions have {} units and {} tiles a head; q_len up to {} and "
                     "kv_len up to {} need {} and {}",
-                    c.decision_units, c.decision_tiles, q_max, kv_max, units, tiles));
+                    c.decision_units, c.decision_tiles, most.q_len, most.kv_len, units, tiles));
   return Done{};
 }
 
@@ -194,22 +198,74 @@ Status check_work(const AttentionCall& c) {
       fmt::format("{} query tiles of {} heads; at most 2^30 together", tiles, c.q_heads));
 }
 
-}  // namespace
+// Pieces are counted in 32 bits, and so are the packed rows of a request.
+Status check_decode_work(const AttentionCall& c) {
+  const DecodeSizes most = decode_sizes(c);
+  if (most.q_len * (c.q_heads / c.kv_heads) > std::int64_t{1} << 30)
+    return unsupported(fmt::format(
+        "q_len up to {} for each of {} heads that share keys; at most 2^30 rows together",
+        most.q_len, c.q_heads / c.kv_heads));
+  if (most.units * most.chunks * c.kv_heads > (std::int64_t{1} << 30) / std::max(1, c.requests))
+    return unsupported(fmt::format(
+        "{} requests of {} key heads, {} units and {} chunks each; at most 2^30 together",
+        c.requests, c.kv_heads, most.units, most.chunks));
+  ASSAY_CHECK(check_address("workspace", c.workspace, 16));
+  if (c.workspace_bytes >= most.workspace_bytes) return Done{};
+  return bad_input(fmt::format(
+      "workspace has {} bytes; {} requests of q_len up to {} and kv_len up to {} need {}",
+      c.workspace_bytes, c.requests, most.q_len, most.kv_len, most.workspace_bytes));
+}
 
-Status check_prefill(const AttentionCall& c) {
-  ASSAY_CHECK(check_shape(c));
+Status check_call(const AttentionCall& c, const Asked& asked) {
+  ASSAY_CHECK(check_shape(c, asked));
   ASSAY_CHECK(check_numbers(c));
   const bool several = c.requests > 1;
   ASSAY_CHECK(check_rows("q", c.q, c.dtype, c.q_heads, several && c.lengths.first_q == nullptr));
   const bool pages = c.pages.block_table != nullptr;
-  ASSAY_CHECK(check_pages(c));
+  ASSAY_CHECK(check_pages(c, asked));
   ASSAY_CHECK(check_rows("k", c.k, c.dtype, c.kv_heads,
                          pages || (several && c.lengths.first_kv == nullptr)));
   ASSAY_CHECK(check_rows("v", c.v, c.dtype, c.kv_heads,
                          pages || (several && c.lengths.first_kv == nullptr)));
   ASSAY_CHECK(check_lengths(c));
-  ASSAY_CHECK(check_outputs(c));
+  return check_outputs(c, asked);
+}
+
+}  // namespace
+
+DecodeSizes decode_sizes(const AttentionCall& c) {
+  const auto least = [](std::int64_t limit, std::int64_t rows) {
+    return limit > 0 ? std::min(limit, rows) : rows;
+  };
+  DecodeSizes s;
+  const bool pages = c.pages.block_table != nullptr;
+  s.q_len = least(c.lengths.q_len_max, c.q.rows);
+  s.kv_len = least(c.lengths.kv_len_max, pages ? c.pages.table_stride * c.k.rows : c.k.rows);
+  const std::int64_t rows = s.q_len * (c.q_heads / std::max(1, c.kv_heads));
+  constexpr std::int64_t kUnit = attention_kernels::kUnitRows;
+  constexpr std::int64_t kChunk = attention_kernels::kChunkTiles * attention_kernels::kDecodeTile;
+  s.units = (rows + kUnit - 1) / kUnit;
+  s.chunks = std::max<std::int64_t>(1, (s.kv_len + kChunk - 1) / kChunk);
+  s.rows = (std::min(rows, kUnit) + 1) / 2 * 2;
+  s.entries = s.chunks > 1 ? std::int64_t{c.requests} * c.kv_heads * s.units * s.chunks : 0;
+  s.workspace_bytes = kDecodePartialsAt + static_cast<std::size_t>(s.entries * s.rows) *
+                                              (static_cast<std::size_t>(c.head_dim) * 4 + 8);
+  return s;
+}
+
+std::size_t decode_workspace_bytes(const AttentionCall& c) {
+  return decode_sizes(c).workspace_bytes;
+}
+
+Status check_prefill(const AttentionCall& c) {
+  ASSAY_CHECK(check_call(c, {"prefill", prefill_kv_tile(c.head_dim), 1}));
   return check_work(c);
+}
+
+Status check_decode(const AttentionCall& c) {
+  ASSAY_CHECK(
+      check_call(c, {"decode", kDecodeKvTile, c.kv_heads > 0 ? c.q_heads / c.kv_heads : 1}));
+  return check_decode_work(c);
 }
 
 }  // namespace assay::cuda

@@ -1,11 +1,8 @@
-// The prefill kernel on a GPU against the model, bit for bit. Without a Hopper device there is
-// nothing to run, and the program says so to Meson (exit code 77). ASSAY_ATTENTION_CASES says how
-// many random cases are run.
+// The prefill kernel on a GPU against the model, bit for bit; decode_gpu_test.cpp is the same for
+// the decode kernel. Without a Hopper device there is nothing to run, and the program says so to
+// Meson (exit code 77). ASSAY_ATTENTION_CASES says how many random cases of each are run.
 #define CATCH_CONFIG_RUNNER
-#include <cstdlib>
-
-#include "cuda/launch/attention_gpu_testing.hpp"
-#include "model/core/testing.hpp"
+#include "cuda/launch/attention_gpu_cases.hpp"
 #if __has_include(<catch2/catch_session.hpp>)
 #include <catch2/catch_session.hpp>
 #endif
@@ -14,66 +11,13 @@ namespace assay::cuda {
 namespace {
 
 using attention::MaskKind;
+using testing::cases;
 using testing::GpuCase;
 using testing::GpuProblem;
 using testing::Layout;
+using testing::random_cases;
 using testing::Source;
 using testing::Values;
-
-// A case of any kind. Sizes do not grow with RapidCheck's: small problems decide nothing.
-rc::Gen<GpuCase> cases() {
-  return rc::gen::resize(
-      100, rc::gen::exec([] {
-        GpuCase c;
-        c.dtype = *rc::gen::element(Dtype::kBf16, Dtype::kBf16, Dtype::kF16, Dtype::kF8E4m3);
-        c.kv_heads = *rc::gen::inRange(1, 3);
-        c.q_heads = c.kv_heads * *rc::gen::inRange(1, 4);
-        c.head_dim = *rc::gen::element(64, 128, 128, 256);
-        if (c.dtype == Dtype::kF8E4m3) c.head_dim = std::max(128, c.head_dim);
-        const int requests = *rc::gen::inRange(1, 5);
-        c.q_lens.clear();
-        c.kv_lens.clear();
-        c.thresholds.clear();
-        c.source = *rc::gen::element(Source::kOff, Source::kFactor, Source::kLambda,
-                                     Source::kFactors, Source::kLambdas, Source::kLambdas);
-        for (int i = 0; i < requests; ++i) {
-          // Lengths around tile edges, and zero.
-          const int edge = *rc::gen::inRange(0, 4) * 64 + *rc::gen::inRange(-2, 3);
-          c.q_lens.push_back(*rc::gen::element(0, 1, std::max(0, edge), *rc::gen::inRange(0, 260)));
-          const int edge_kv = *rc::gen::inRange(0, 7) * 128 + *rc::gen::inRange(-2, 3);
-          c.kv_lens.push_back(*rc::gen::element(0, std::max(0, edge_kv), std::max(1, edge_kv),
-                                                *rc::gen::inRange(0, 900)));
-          const float lambda = *rc::gen::element(0.0f, 1e-6f, 1e-3f, 0.02f, 0.3f, 0.99999994f, 1.0f,
-                                                 1.0000001f, 20.0f, INFINITY);
-          const bool factor = c.source == Source::kFactor || c.source == Source::kFactors;
-          c.thresholds.push_back(factor ? lambda * static_cast<float>(c.kv_lens.back()) : lambda);
-          if (std::isnan(c.thresholds.back())) c.thresholds.back() = 0;
-          // One value for all where there is no array.
-          if (c.source == Source::kFactor || c.source == Source::kLambda)
-            c.thresholds.back() = c.thresholds.front();
-        }
-        c.mask = *rc::gen::element(MaskKind::kFull, MaskKind::kCausal, MaskKind::kCausal,
-                                   MaskKind::kWindow, MaskKind::kChunked);
-        c.mask_size = 1 << *rc::gen::inRange(0, 10);
-        c.offset = *rc::gen::element(AttentionOffset::kBottomRight, AttentionOffset::kTopLeft,
-                                     AttentionOffset::kGiven);
-        c.layout = *rc::gen::element(Layout::kPacked, Layout::kPadded, Layout::kPaged);
-        c.page_rows = *rc::gen::element(8, 16, 32, 64, 128, 256);
-        c.spread = *rc::gen::element(0.1f, 1.0f, 3.0f);
-        c.contrast = *rc::gen::element(0.0f, 2.0f, 8.0f, 30.0f);
-        c.values = *rc::gen::element(Values::kNormal, Values::kNormal, Values::kNormal,
-                                     Values::kSpecial, Values::kBits);
-        c.decisions = *rc::gen::arbitrary<bool>();
-        c.lse = *rc::gen::inRange(0, 4) != 0;
-        c.seed = *rc::gen::arbitrary<unsigned>();
-        return c;
-      }));
-}
-
-int random_cases() {
-  const char* const asked = std::getenv("ASSAY_ATTENTION_CASES");
-  return asked != nullptr ? std::atoi(asked) : 300;
-}
 
 std::string verdict(const GpuCase& c, int times = 1) {
   return GpuProblem(c).run_and_compare(times);
@@ -113,7 +57,7 @@ TEST_CASE("random problems have the model's bits, decisions and counters",
     kept += problem.kept();
     return difference;
   };
-  const rc::Gen<GpuCase> gen = cases();
+  const rc::Gen<GpuCase> gen = cases(false);
   // By hand rather than by prop(): a kernel that went wrong is not run again to shrink its case.
   for (int i = 0; i < random_cases(); ++i) {
     const GpuCase c = gen(rc::Random(static_cast<std::uint64_t>(i)), 100).value();
@@ -184,8 +128,7 @@ TEST_CASE("a recorded launch is replayed with other lengths and thresholds", "[C
   REQUIRE(stream.has_value());
   REQUIRE(problem.upload().has_value());
   Graph graph;
-  const Status recorded =
-      graph.record(*stream, [&] { return launch_prefill(problem.call(), stream->stream()); });
+  const Status recorded = graph.record(*stream, [&] { return problem.launch(stream->stream()); });
   INFO((recorded ? "" : recorded.error().sentence));
   REQUIRE(recorded.has_value());
   const auto replay = [&](const std::vector<float>& thresholds) {
@@ -211,7 +154,7 @@ TEST_CASE("the comparison notices a kernel that decides otherwise", "[CUD-6.6]")
   c.thresholds = {0.01f};
   c.contrast = 20;
   GpuProblem problem(c);
-  const auto& profile = **attention::find_profile("assay-prefill-sm90");
+  const attention::Profile& profile = problem.profile();
   auto emulator = attention::Emulator::make(profile, problem.problem());
   auto expected = attention::emulate(profile, problem.problem(), {4});
   REQUIRE(problem.run().has_value());

@@ -198,7 +198,7 @@ Status GpuProblem::upload() {
   const std::size_t elements = q_.bytes.size() / static_cast<std::size_t>(element_bytes());
   out_.assign(elements, kPoison);
   lse_.assign(elements / static_cast<std::size_t>(case_.head_dim), kPoisonLse);
-  counters_.assign(static_cast<std::size_t>(case_.q_heads) * 2, 0);
+  counters_.assign(static_cast<std::size_t>(unit_heads()) * 2, 0);
   ASSAY_TRY(out_device_, put(out_));
   c.out = c.q;
   c.out.data = out_device_;
@@ -212,18 +212,27 @@ Status GpuProblem::upload() {
   }
   ASSAY_TRY(counters_device_, put(counters_));
   c.counters = static_cast<std::uint64_t*>(counters_device_);
-  if (case_.decisions) {
+  // A bound of 0 would be none.
+  const bool has_bounds = longest(case_.q_lens) > 0 && longest(case_.kv_lens) > 0;
+  if ((case_.decisions || (case_.decode && case_.bounds)) && has_bounds) {
     c.lengths.q_len_max = static_cast<std::int32_t>(longest(case_.q_lens));
     c.lengths.kv_len_max = static_cast<std::int32_t>(longest(case_.kv_lens));
-    c.decision_units = (c.lengths.q_len_max + 63) / 64 + 1;
-    c.decision_tiles = (c.lengths.kv_len_max + tile() - 1) / tile() + 1;
-    decisions_.assign(requests() * static_cast<std::size_t>(case_.q_heads) *
+  }
+  if (case_.decisions) {
+    const std::int64_t q_most = has_bounds ? c.lengths.q_len_max : q_.rows;
+    const std::int64_t kv_most =
+        has_bounds ? c.lengths.kv_len_max
+                   : std::max(c.k.rows, c.pages.table_stride * std::int64_t{case_.page_rows});
+    c.decision_units = static_cast<std::int32_t>((q_most * packed() + 63) / 64 + 1);
+    c.decision_tiles = static_cast<std::int32_t>((kv_most + tile() - 1) / tile() + 1);
+    decisions_.assign(requests() * static_cast<std::size_t>(unit_heads()) *
                           static_cast<std::size_t>(c.decision_units * c.decision_tiles),
                       0xEE);
     ASSAY_TRY(decisions_device_, put(decisions_));
     c.decisions = static_cast<std::uint8_t*>(decisions_device_);
   }
-  ASSAY_TRY(c.workspace, put(std::vector<std::uint32_t>{77, 77, 77, 77}));
+  c.workspace_bytes = case_.decode ? decode_workspace_bytes(c) : kAttentionWorkspaceBytes;
+  ASSAY_TRY(c.workspace, put(std::vector<std::uint8_t>(c.workspace_bytes, kNan)));
   c.timeout_ns = 2'000'000'000;
   c.record = record();
   return Done{};
@@ -251,7 +260,7 @@ Status GpuProblem::spread_heads(AttentionRows& k) {
 }
 
 Status GpuProblem::finish(cudaStream_t stream) const {
-  const Status waited = wait_for(stream, std::chrono::seconds(20), "the prefill kernel");
+  const Status waited = wait_for(stream, std::chrono::seconds(20), "the attention kernel");
   const WaitRecord* const told = record();
   if (waited || told == nullptr || told->filled == 0) return waited;
   return waited.error().within(
@@ -320,7 +329,7 @@ std::string GpuProblem::compare_decisions(const attention::Emulator& emulator,
       ++counters[2 * head];
       counters[2 * head + 1] += tile.decision == Decision::kSkipped;
       if (decisions.empty()) continue;
-      const std::size_t at = ((unit.request * static_cast<std::size_t>(case_.q_heads) + head) *
+      const std::size_t at = ((unit.request * static_cast<std::size_t>(unit_heads()) + head) *
                                   static_cast<std::size_t>(call_.decision_units) +
                               static_cast<std::size_t>(unit.index)) *
                                  static_cast<std::size_t>(call_.decision_tiles) +

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "cuda/launch/attention_launch.hpp"
+#include "cuda/launch/decode_kernels.hpp"
 #include "cuda/launch/device.hpp"
 #include "cuda/ops/wait_record.hpp"
 #include "model/attention/emulate.hpp"
@@ -31,6 +32,7 @@ enum class Source { kOff, kFactor, kLambda, kFactors, kLambdas };
 enum class Values { kNormal, kSpecial, kBits };
 
 struct GpuCase {
+  bool decode = false;  // else a prefill
   Dtype dtype = Dtype::kBf16;
   int q_heads = 1, kv_heads = 1, head_dim = 64;
   std::vector<int> q_lens{1}, kv_lens{1};
@@ -47,16 +49,20 @@ struct GpuCase {
   bool decisions = true;  // asked for: another kernel
   bool lse = true;
   std::int64_t k_head_stride = 0;  // elements between heads of k, if not the layout's own; packed
+  int blocks = 0;                  // of a decode, at most; 0: as many as fit
+  bool bounds = true;              // the call says how long requests are at most
   unsigned seed = 0;
 };
 
 inline std::ostream& operator<<(std::ostream& out, const GpuCase& c) {
-  out << dtype_name(c.dtype) << " heads=" << c.q_heads << "/" << c.kv_heads << " dim=" << c.head_dim
-      << " mask=" << static_cast<int>(c.mask) << ":" << c.mask_size
-      << " offset=" << static_cast<int>(c.offset) << " layout=" << static_cast<int>(c.layout) << ":"
-      << c.page_rows << " threshold=" << static_cast<int>(c.source) << " spread=" << c.spread
+  out << (c.decode ? "decode " : "") << dtype_name(c.dtype) << " heads=" << c.q_heads << "/"
+      << c.kv_heads << " dim=" << c.head_dim << " mask=" << static_cast<int>(c.mask) << ":"
+      << c.mask_size << " offset=" << static_cast<int>(c.offset)
+      << " layout=" << static_cast<int>(c.layout) << ":" << c.page_rows
+      << " threshold=" << static_cast<int>(c.source) << " spread=" << c.spread
       << " contrast=" << c.contrast << " values=" << static_cast<int>(c.values)
-      << " decisions=" << c.decisions << " lse=" << c.lse << " seed=" << c.seed << " q,kv,t=";
+      << " decisions=" << c.decisions << " lse=" << c.lse << " blocks=" << c.blocks
+      << " bounds=" << c.bounds << " seed=" << c.seed << " q,kv,t=";
   for (std::size_t i = 0; i < c.q_lens.size(); ++i)
     out << c.q_lens[i] << "," << c.kv_lens[i] << "," << c.thresholds[i] << " ";
   return out;
@@ -80,11 +86,14 @@ class GpuProblem {
   explicit GpuProblem(const GpuCase& c) : case_(c), random_(c.seed) { build(); }
 
   const attention::Problem& problem() const { return problem_; }
+  const attention::Profile& profile() const {
+    return **attention::find_profile(case_.decode ? "assay-decode-sm90" : "assay-prefill-sm90");
+  }
 
   // Runs the kernel `times` times on fresh poison and compares each with the model; the first
   // difference as a sentence, or "".
   std::string run_and_compare(int times = 1) {
-    const auto& profile = **attention::find_profile("assay-prefill-sm90");
+    const attention::Profile& profile = this->profile();
     const auto emulator = attention::Emulator::make(profile, problem_);
     if (!emulator) return "model: " + emulator.error().sentence;
     auto expected = attention::emulate(profile, problem_, {8});
@@ -105,9 +114,13 @@ class GpuProblem {
   Status run() {
     ASSAY_TRY(const OwnStream stream, OwnStream::make());
     ASSAY_CHECK(upload());
-    ASSAY_CHECK(launch_prefill(call_, stream.stream()));
+    ASSAY_CHECK(launch(stream.stream()));
     ASSAY_CHECK(finish(stream));
     return download();
+  }
+  Status launch(Stream stream) {
+    if (!case_.decode) return launch_prefill(call_, stream);
+    return launch_decode_kernel(call_, find_decode_kernel(call_), case_.blocks, stream);
   }
   AttentionCall& call() { return call_; }
   // Uploads the inputs, and poison for the outputs.
@@ -138,7 +151,10 @@ class GpuProblem {
     if (case_.dtype != Dtype::kF8E4m3) return case_.dtype;
     return case_.seed % 3 == 0 ? Dtype::kF16 : Dtype::kBf16;
   }
-  int tile() const { return prefill_kv_tile(case_.head_dim); }
+  int tile() const { return case_.decode ? kDecodeKvTile : prefill_kv_tile(case_.head_dim); }
+  // Heads and rows of a token as units count them.
+  int unit_heads() const { return case_.decode ? case_.kv_heads : case_.q_heads; }
+  int packed() const { return case_.decode ? case_.q_heads / case_.kv_heads : 1; }
 
   // One element; `low` pushes column 0 of keys down, which queries answer with 4.
   std::uint16_t value(bool query, bool key, bool low, int d) {

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "cuda/kernels/attention/params.cuh"
+#include "cuda/launch/attention_fill.hpp"
 #include "cuda/launch/attention_kernels.hpp"
 #include "cuda/launch/attention_maps.hpp"
 #include "cuda/launch/device.hpp"
@@ -15,33 +15,6 @@ namespace {
 
 using attention_kernels::OffsetRule;
 using attention_kernels::PrefillParams;
-
-struct Device {
-  int index = 0;
-  int multiprocessors = 0;
-  std::int64_t l2_bytes = 0;
-};
-
-// The current device, if the kernels run on it.
-Expected<Device> hopper() {
-  Device d;
-  ASSAY_CUDA(cudaGetDevice(&d.index), "asking for the current device");
-  const auto ask = [&](cudaDeviceAttr attribute) {
-    int value = 0;
-    cudaDeviceGetAttribute(&value, attribute, d.index);
-    return value;
-  };
-  const int major = ask(cudaDevAttrComputeCapabilityMajor);
-  const int minor = ask(cudaDevAttrComputeCapabilityMinor);
-  if (major != 9 || minor != 0)
-    return unsupported(
-        fmt::format("device {} is sm_{}{}; the prefill kernel needs sm_90, whose "
-                    "matrix instructions no other architecture has",
-                    d.index, major, minor));
-  d.multiprocessors = ask(cudaDevAttrMultiProcessorCount);
-  d.l2_bytes = ask(cudaDevAttrL2CacheSize);
-  return d;
-}
 
 // The longest request of the key side, as far as the host knows.
 std::int64_t kv_len_bound(const AttentionCall& c) {
@@ -71,11 +44,33 @@ std::int64_t work_bound(const AttentionCall& c, int rows_per_work) {
   return bound * c.q_heads;
 }
 
-Status fill(const AttentionCall& c, const Device& device, PrefillParams& p) {
+}  // namespace
+
+Expected<AttentionDevice> hopper(std::string_view kernel) {
+  AttentionDevice d;
+  ASSAY_CUDA(cudaGetDevice(&d.index), "asking for the current device");
+  const auto ask = [&](cudaDeviceAttr attribute) {
+    int value = 0;
+    cudaDeviceGetAttribute(&value, attribute, d.index);
+    return value;
+  };
+  const int major = ask(cudaDevAttrComputeCapabilityMajor);
+  const int minor = ask(cudaDevAttrComputeCapabilityMinor);
+  if (major != 9 || minor != 0)
+    return unsupported(
+        fmt::format("device {} is sm_{}{}; the {} kernel needs sm_90, whose "
+                    "matrix instructions no other architecture has",
+                    d.index, major, minor, kernel));
+  d.multiprocessors = ask(cudaDevAttrMultiProcessorCount);
+  d.l2_bytes = ask(cudaDevAttrL2CacheSize);
+  return d;
+}
+
+Status fill_params(const AttentionCall& c, const AttentionDevice& device, int tile,
+                   PrefillParams& p) {
   const bool packed_q = c.lengths.first_q != nullptr;
   const bool packed_kv = c.lengths.first_kv != nullptr;
   const bool paged = c.pages.block_table != nullptr;
-  const int tile = prefill_kv_tile(c.head_dim);
   ASSAY_CHECK(tensor_map("q", c.q, c.dtype, c.head_dim, c.q_heads, packed_q ? 1 : c.requests,
                          attention_kernels::kUnitRows, p.q));
   const int box_rows = paged ? static_cast<int>(std::min<std::int64_t>(c.k.rows, tile)) : tile;
@@ -140,8 +135,6 @@ Status fill(const AttentionCall& c, const Device& device, PrefillParams& p) {
   return Done{};
 }
 
-}  // namespace
-
 PrefillMode prefill_mode(const AttentionCall& call) {
   if (call.decisions != nullptr) return PrefillMode::kTrace;
   return call.threshold == AttentionThreshold::kOff ? PrefillMode::kDense : PrefillMode::kSkip;
@@ -167,9 +160,9 @@ Status launch_prefill_kernel(const AttentionCall& call, const PrefillKernel& ker
   }
   const std::int64_t work = work_bound(call, kernel.rows_per_work);
   if (work == 0) return Done{};
-  ASSAY_TRY(const Device device, hopper());
+  ASSAY_TRY(const AttentionDevice device, hopper("prefill"));
   PrefillParams params{};
-  ASSAY_CHECK(fill(call, device, params));
+  ASSAY_CHECK(fill_params(call, device, prefill_kv_tile(call.head_dim), params));
   ASSAY_CUDA(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   kernel.shared_bytes),
              "preparing the prefill kernel");

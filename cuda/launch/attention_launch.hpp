@@ -1,6 +1,6 @@
 // Attention on the current device: what a call is, its checks, and its launch. Decides SPEC CUD-6.5
-// to CUD-6.7: what is refused, in which words, and what a launch does to a stream. Which bits come
-// out is the profile's (SPEC ATT-6). Needs neither NCCL nor, to check, a GPU.
+// to CUD-6.7 and CUD-7.5: what is refused, in which words, and what a launch does to a stream.
+// Which bits come out is the profile's (SPEC ATT-6). Needs neither NCCL nor, to check, a GPU.
 //
 //   AttentionCall call;
 //   call.dtype = call.out_dtype = Dtype::kBf16; ...
@@ -82,16 +82,20 @@ struct AttentionCall {
 
   AttentionRows out;  // rows and layout as q's
   AttentionRows lse;  // F32, log2 units; head_dim is 1; data null: none
-  // [q_heads, 2] in device memory: tiles visited and tiles skipped are added. Null: not counted.
+  // [q_heads, 2], of a decode [kv_heads, 2], in device memory: tiles visited and tiles skipped are
+  // added. Null: not counted.
   std::uint64_t* counters = nullptr;
-  // [requests, q_heads, decision_units, decision_tiles] in device memory: 0 not visited, 1 kept, 2
-  // skipped (SPEC ATT-5.5). Null: none, which is faster.
+  // [requests, q_heads, decision_units, decision_tiles], of a decode with kv_heads, in device
+  // memory: 0 not visited, 1 kept, 2 skipped (SPEC ATT-5.5). Null: none, which is faster.
   std::uint8_t* decisions = nullptr;
-  std::int32_t decision_units = 0;  // at least the longest q_len / 64, rounded up
+  // At least the longest q_len / 64, of a decode q_len * (q_heads / kv_heads) / 64, rounded up.
+  std::int32_t decision_units = 0;
   std::int32_t decision_tiles = 0;  // at least the longest kv_len / kv_tile, rounded up
 
-  // kAttentionWorkspaceBytes in device memory; calls that may run at once need one each.
+  // kAttentionWorkspaceBytes, of a decode decode_workspace_bytes(), in device memory; calls that
+  // may run at once need one each.
   void* workspace = nullptr;
+  std::size_t workspace_bytes = 0;            // of a decode
   std::uint64_t timeout_ns = 10'000'000'000;  // of one wait inside the kernel
   WaitRecord* record = nullptr;  // mapped host memory that tells which wait gave up, or null
 };
@@ -108,5 +112,20 @@ Status check_prefill(const AttentionCall& call);
 // be recorded in a graph, pointers and host values as they are now (SPEC CUD-6.7). Errors: those of
 // check_prefill; unsupported: a device that is not sm_90; what CUDA says.
 Status launch_prefill(const AttentionCall& call, Stream stream);
+
+// Keys in a tile of the decode kernel's profile.
+inline constexpr int kDecodeKvTile = 64;
+
+// What a decode needs in call.workspace: room for the chunks of every request as long as the call
+// allows, so give lengths.q_len_max and kv_len_max, which also choose the kernel: one for at most
+// 16 rows, q_len_max * (q_heads / kv_heads), and one for more. 0 if the sizes are out of bounds,
+// which check_decode says better.
+std::size_t decode_workspace_bytes(const AttentionCall& call);
+
+// Likewise for assay-decode-sm90. Queries are those of the last few tokens of each request; rows of
+// heads that share keys are packed. Lengths in device memory are forced into q_len_max and
+// kv_len_max too.
+Status check_decode(const AttentionCall& call);
+Status launch_decode(const AttentionCall& call, Stream stream);
 
 }  // namespace assay::cuda

@@ -34,7 +34,7 @@ struct Chunk {
 class Decode {
  public:
   Decode(const Problem& p, const Request& r, int kv_head) : p_(p), r_(r), kv_head_(kv_head) {
-    instruction_ = numerics::find_instruction("wgmma.k16.f32.bf16.bf16", numerics::Arch::kSm90a);
+    instruction_ = numerics::find_instruction("mma.sync.k16.f32.bf16.bf16", numerics::Arch::kSm90a);
     scale_ = mul_rn(numerics::from_float(p.scale), F32{0x3FB8AA3Bu}, false);
     rows_ = r.q_len * p.group();
     lambda_on_ = r.threshold.kind != Threshold::Kind::kOff;

@@ -31,7 +31,7 @@ constexpr std::array<Field, 15> kPrefillFields = {{
     {"output", "O * (1 / sum), the reciprocal by div.rn; 0 for a row without keys", kOurs},
     {"lse", "log2 units, of what was kept: m * scale_log2 + lg2.approx.ftz(sum)", kOurs},
 }};
-constexpr std::array<Field, 5> kDecodeFields = {{
+constexpr std::array<Field, 6> kDecodeFields = {{
     {"unit", "64 rows: the query heads of one key head, packed with the query tokens", kOurs},
     {"tiles", "64 keys", kOurs},
     {"chunks",
@@ -42,6 +42,8 @@ constexpr std::array<Field, 5> kDecodeFields = {{
     {"row sum",
      "keys are rows of the score tile: per thread two keys, joined by fma; lanes xor 16, "
      "8, 4 and (0+1)+(2+3) of the warps at the end",
+     kOurs},
+    {"matrix instruction", "mma.sync, which for e4m3 is f16 and an addition for every 32 products",
      kOurs},
 }};
 
@@ -103,6 +105,7 @@ std::vector<Profile> assay() {
   Profile decode = prefill;
   decode.name = "assay-decode-sm90";
   decode.covers = "the decode kernel of this repository; bf16, f16, e4m3; any mask, MLA";
+  decode.instruction_family = "mma.sync";
   decode.skip.packing = Packing::kGroupRows;
   decode.skip.split = Split::kChunks;
   decode.skip.chunk_keys = 2048;

@@ -1,0 +1,97 @@
+// What the blocks of a decode kernel work on: which rows, which chunk of keys, in which order, and
+// where the result of a chunk waits for the others of its unit. Host and device; the tests run it
+// on the host. Decides SPEC CUD-7.2. Not decided here: what roles do with it (decode_flow.hpp).
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/kernels/attention/plan.hpp"
+
+namespace assay::attention_kernels {
+
+inline constexpr int kDecodeTile = 64;  // keys (SPEC ATT-6.4)
+inline constexpr int kChunkTiles = 32;  // 2048 keys with a maximum of their own
+
+// A unit: kUnitRows packed rows, row r being token r / group, head r % group of a key head's. As
+// many units as q_len * group rows fill.
+ASSAY_HD constexpr std::int32_t decode_units(std::int32_t q_len, std::int32_t group) {
+  return (q_len * group + kUnitRows - 1) / kUnitRows;
+}
+// Chunks that hold a key. A request without keys has one all the same: somebody writes its zeros.
+ASSAY_HD constexpr std::int32_t decode_chunks(std::int32_t kv_len) {
+  constexpr std::int32_t kKeys = kChunkTiles * kDecodeTile;
+  return kv_len == 0 ? 1 : kv_len / kKeys + (kv_len % kKeys != 0 ? 1 : 0);
+}
+
+// The n-th piece of a request's work: heads side by side, because their keys lie side by side in
+// memory; then units, which share keys; then chunks (SPEC CUD-7.2).
+struct DecodePlace {
+  std::int32_t head = 0;  // of keys
+  std::int32_t unit = 0;
+  std::int32_t chunk = 0;
+};
+ASSAY_HD constexpr DecodePlace decode_place(std::int32_t n, std::int32_t kv_heads,
+                                            std::int32_t units) {
+  return {n % kv_heads, n / kv_heads % units, n / kv_heads / units};
+}
+
+// What a block does for one piece. `valid` is 0 for the last one, which means that there is no
+// more.
+struct DecodeItem {
+  std::int32_t valid = 0;
+  std::int32_t request = 0;
+  DecodePlace place;
+  std::int32_t rows = 0;    // of the unit, within q_len
+  std::int32_t pieces = 0;  // chunks of the unit that are visited; 1 or 0: this one is the whole
+  RequestShape shape;
+  Range tiles;  // of this chunk
+  Range whole;  // of the unit: tiles that need no mask
+};
+
+// The tiles of a unit, of its rows within q_len only (SPEC ATT-1.2).
+ASSAY_HD constexpr TileRanges decode_tiles(const Mask& mask, const RequestShape& shape,
+                                           std::int32_t group, std::int32_t unit) {
+  const std::int32_t first = unit * kUnitRows / group;
+  const std::int32_t last = attention::schedule_detail::smaller(
+      shape.q_len - 1, (unit * kUnitRows + kUnitRows - 1) / group);
+  if (last < first) return {};
+  return attention::tiles_of_rows(mask, first, last - first + 1, shape.kv_len, kDecodeTile);
+}
+ASSAY_HD constexpr Range chunks_of(Range tiles) {
+  return {attention::first_chunk(tiles, kChunkTiles), attention::chunk_end(tiles, kChunkTiles)};
+}
+
+// A piece, or nothing to do (`valid` 1, rows 0): a chunk of which the unit sees no tile, but for
+// the first one of a unit that sees none at all. `kind` and `size` are the mask's.
+ASSAY_HD constexpr DecodeItem decode_item(std::int32_t request, const RequestShape& shape,
+                                          std::int32_t group, DecodePlace place, MaskKind kind,
+                                          std::int32_t size) {
+  DecodeItem item;
+  item.valid = 1;
+  item.request = request;
+  item.place = place;
+  item.shape = shape;
+  const TileRanges all = decode_tiles({kind, size, shape.q_offset}, shape, group, place.unit);
+  item.whole = all.whole;
+  item.pieces = chunks_of(all.visited).count();
+  if (item.pieces != 0)
+    item.tiles = attention::tiles_of_chunk(all.visited, place.chunk, kChunkTiles);
+  const bool stands_for_all = item.pieces == 0 && place.chunk == 0;
+  if (!item.tiles.empty() || stands_for_all)
+    item.rows = bounded(shape.q_len * group - place.unit * kUnitRows, kUnitRows);
+  return item;
+}
+
+// Where pieces wait for each other: an entry for every chunk that any request might have.
+struct PartialShape {
+  std::int32_t units = 0;   // of a request and key head
+  std::int32_t chunks = 0;  // of a unit
+  std::int32_t rows = 0;    // of a unit
+  ASSAY_HD constexpr std::int64_t entry(std::int32_t request, std::int32_t kv_heads,
+                                        DecodePlace place) const {
+    return ((std::int64_t{request} * kv_heads + place.head) * units + place.unit) * chunks +
+           place.chunk;
+  }
+};
+
+}  // namespace assay::attention_kernels

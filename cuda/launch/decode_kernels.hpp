@@ -1,0 +1,30 @@
+// The decode kernels that nvcc compiled, by what tells them apart. Host side of decode_kernels.cuh.
+// Decides nothing.
+#pragma once
+
+#include "cuda/launch/attention_launch.hpp"
+
+namespace assay::cuda {
+
+struct DecodeKernel {
+  const void* function = nullptr;  // null: there is none
+  const void* merge = nullptr;
+  int threads = 0;
+  int shared_bytes = 0;
+  int blocks = 0;  // of a multiprocessor
+  int rows = 0;    // of a unit that it has room for
+  int merge_warps = 0;
+};
+DecodeKernel find_decode_kernel(const AttentionCall& call);
+
+// launch_decode with another kernel than find_decode_kernel's, of the call's type, size and rows,
+// and with `blocks` blocks at most (0: as many as fit), which changes no bit.
+Status launch_decode_kernel(const AttentionCall& call, const DecodeKernel& kernel, int blocks,
+                            Stream stream);
+
+// The files that instantiate them, one a type. `rows`: of the longest unit.
+DecodeKernel find_decode_kernel_bf16(int head_dim, int rows);
+DecodeKernel find_decode_kernel_f16(int head_dim, int rows);
+DecodeKernel find_decode_kernel_fp8(int head_dim, int rows);
+
+}  // namespace assay::cuda

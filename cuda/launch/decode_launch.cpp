@@ -1,0 +1,118 @@
+// From a checked decode to its kernels' parameters, and onto the stream (SPEC CUD-7.2, CUD-7.5).
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cuda/kernels/attention/decode_params.cuh"
+#include "cuda/launch/attention_fill.hpp"
+#include "cuda/launch/attention_launch.hpp"
+#include "cuda/launch/decode_kernels.hpp"
+#include "cuda/launch/decode_sizes.hpp"
+#include "cuda/launch/device.hpp"
+
+namespace assay::cuda {
+namespace {
+
+using attention_kernels::DecodeParams;
+using attention_kernels::PieceEnd;
+
+void fill_decode(const AttentionCall& c, const DecodeSizes& sizes, DecodeParams& p) {
+  p.q = c.q.data;
+  p.q_request_stride = c.q.request_stride;
+  p.q_row_stride = c.q.row_stride;
+  p.q_head_stride = c.q.head_stride;
+  p.kv_heads = c.kv_heads;
+  p.q_len_most = static_cast<std::int32_t>(sizes.q_len);
+  p.kv_len_most = static_cast<std::int32_t>(sizes.kv_len);
+  p.out_f16 = c.out_dtype == Dtype::kF16;
+  p.partials = {static_cast<std::int32_t>(sizes.units), static_cast<std::int32_t>(sizes.chunks),
+                static_cast<std::int32_t>(sizes.rows)};
+  auto* const partials = static_cast<std::byte*>(c.workspace) + kDecodePartialsAt;
+  p.partial_ends = reinterpret_cast<PieceEnd*>(partials);
+  p.partial_out = reinterpret_cast<float*>(
+      partials + static_cast<std::size_t>(sizes.entries * sizes.rows) * sizeof(PieceEnd));
+}
+
+// Begins while the last blocks before it still run, and waits for them inside.
+Status launch_merge(const AttentionCall& c, const DecodeSizes& sizes, const DecodeKernel& kernel,
+                    DecodeParams& params, cudaStream_t on) {
+  const std::int64_t rows =
+      std::int64_t{c.requests} * c.kv_heads * sizes.units * params.partials.rows;
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim =
+      dim3(static_cast<unsigned>((rows + kernel.merge_warps - 1) / kernel.merge_warps));
+  config.blockDim = dim3(static_cast<unsigned>(kernel.merge_warps * 32));
+  config.stream = on;
+  config.attrs = &early;
+  config.numAttrs = 1;
+  void* arguments[] = {&params};
+  ASSAY_CUDA(cudaLaunchKernelExC(&config, kernel.merge, arguments), "launching the merge kernel");
+  return Done{};
+}
+
+}  // namespace
+
+Status launch_decode(const AttentionCall& call, Stream stream) {
+  ASSAY_CHECK(check_decode(call));
+  return launch_decode_kernel(call, find_decode_kernel(call), 0, stream);
+}
+
+Status launch_decode_kernel(const AttentionCall& call, const DecodeKernel& kernel, int blocks,
+                            Stream stream) {
+  ASSAY_CHECK(check_decode(call));
+  if (kernel.function == nullptr)
+    return unsupported(fmt::format("this build has no decode kernel for {} and head_dim {}",
+                                   dtype_name(call.dtype), call.head_dim));
+  const auto on = static_cast<cudaStream_t>(stream.handle);
+  if (call.decisions != nullptr) {
+    const std::size_t cells = static_cast<std::size_t>(call.requests) *
+                              static_cast<std::size_t>(call.kv_heads) *
+                              static_cast<std::size_t>(call.decision_units) *
+                              static_cast<std::size_t>(call.decision_tiles);
+    ASSAY_CUDA(cudaMemsetAsync(call.decisions, 0, cells, on), "zeroing decisions");
+  }
+  const DecodeSizes sizes = decode_sizes(call);
+  const std::int64_t work =
+      std::int64_t{call.requests} * call.kv_heads * sizes.units * sizes.chunks;
+  if (work == 0) return Done{};
+  ASSAY_TRY(const AttentionDevice device, hopper("decode"));
+  DecodeParams params{};
+  ASSAY_CHECK(fill_params(call, device, kDecodeKvTile, params.call));
+  fill_decode(call, sizes, params);
+  ASSAY_CUDA(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  kernel.shared_bytes),
+             "preparing the decode kernel");
+  const int room = device.multiprocessors * kernel.blocks;
+  const std::int64_t grid = std::min<std::int64_t>(work, blocks > 0 ? blocks : room);
+  // Where every block has one piece, nobody asks for another.
+  params.takes_more = work > grid;
+  if (params.takes_more != 0)
+    ASSAY_CUDA(cudaMemsetAsync(params.call.next_work, 0, sizeof *params.call.next_work, on),
+               "zeroing the count of work");
+  void* arguments[] = {&params};
+  ASSAY_CUDA(cudaLaunchKernel(kernel.function, dim3(static_cast<unsigned>(grid)),
+                              dim3(static_cast<unsigned>(kernel.threads)), arguments,
+                              static_cast<std::size_t>(kernel.shared_bytes), on),
+             "launching the decode kernel");
+  return sizes.chunks > 1 ? launch_merge(call, sizes, kernel, params, on) : Status(Done{});
+}
+
+DecodeKernel find_decode_kernel(const AttentionCall& call) {
+  const DecodeSizes sizes = decode_sizes(call);
+  const int rows = static_cast<int>(sizes.units > 1 ? attention_kernels::kUnitRows : sizes.rows);
+  switch (call.dtype) {
+    case Dtype::kBf16:
+      return find_decode_kernel_bf16(call.head_dim, rows);
+    case Dtype::kF16:
+      return find_decode_kernel_f16(call.head_dim, rows);
+    case Dtype::kF8E4m3:
+      return find_decode_kernel_fp8(call.head_dim, rows);
+    default:
+      return {};
+  }
+}
+
+}  // namespace assay::cuda
