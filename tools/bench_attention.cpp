@@ -27,6 +27,7 @@ struct BenchAttentionArguments {
   const OptionalText& peer_time;
   const bool& quick;
   const bool& no_ceilings;
+  const bool& no_decode;
   const OptionalText& json;
 };
 
@@ -64,6 +65,7 @@ Expected<AttentionBenchOptions> parse_options(const BenchAttentionArguments& fro
   ASSAY_TRY(options.repeats,
             integer_or<std::int32_t>("--repeats", from.repeats, 1, 1000, from.quick ? 9 : 7));
   options.ceilings = !from.no_ceilings;
+  options.decode = !from.no_decode;
   options.progress = [](const std::string& what) {
     std::fputs(fmt::format("bench: {}\n", what).c_str(), stderr);
   };
@@ -104,37 +106,50 @@ Table ceilings_table(const std::vector<Figure>& figures) {
 std::string mask_word(bool causal) { return causal ? "causal" : "full"; }
 
 Table rows_table(const AttentionBenchResult& result, const PeerAnswer& peers) {
-  Table table{{"dtype", "length", "mask", "what", "wanted", "sparsity", "lambda", "ms", "ms_min",
-               "tflops", "speed_up", "over", "set", "rows_checked"},
-              {}};
+  Table table{
+      {"kernel", "dtype", "requests", "length", "mask", "what", "wanted", "sparsity", "lambda",
+       "ms", "ms_min", "tflops", "gbps", "of_stream", "speed_up", "over", "set", "rows_checked"},
+      {}};
   for (const AttentionBenchRow& row : result.rows) {
     const auto faster = speed_up(result, peers, row);
-    table.rows.push_back({std::string(dtype_name(row.dtype)), std::int64_t{row.length},
+    table.rows.push_back({row.kernel, std::string(dtype_name(row.dtype)),
+                          std::int64_t{row.requests}, std::int64_t{row.length},
                           mask_word(row.causal), row.what, row.wanted, row.sparsity,
-                          static_cast<double>(row.lambda), row.ms, row.ms_min, row.tflops,
-                          faster ? faster->value : 0.0, faster ? faster->over : std::string("-"),
-                          row.set, row.checked_rows});
+                          static_cast<double>(row.lambda), row.ms, row.ms_min, row.tflops, row.gbps,
+                          row.of_stream, faster ? faster->value : 0.0,
+                          faster ? faster->over : std::string("-"), row.set, row.checked_rows});
   }
   return table;
 }
 
 Table peers_table(const AttentionBenchResult& result, const PeerAnswer& peers) {
-  Table table{{"peer", "dtype", "length", "mask", "pattern", "low", "ms", "ms_min", "tflops"}, {}};
+  Table table{{"peer", "kernel", "dtype", "requests", "length", "mask", "pattern", "low", "ms",
+               "ms_min", "tflops"},
+              {}};
   for (const PeerRow& row : peers.rows) {
     const AttentionSet& set = result.sets[static_cast<std::size_t>(row.set)];
-    table.rows.push_back({row.peer, std::string(dtype_name(set.dtype)), std::int64_t{set.length},
-                          mask_word(row.causal), set.pattern, set.low, row.ms, row.ms_min,
-                          dense_tflops(set.length, set.q.heads, set.q.dim, row.causal, row.ms)});
+    table.rows.push_back(
+        {row.peer, set.kernel, std::string(dtype_name(set.dtype)), std::int64_t{set.requests},
+         std::int64_t{set.length}, mask_word(row.causal), set.pattern, set.low, row.ms, row.ms_min,
+         set.kernel == "decode"
+             ? 0.0
+             : dense_tflops(set.length, set.q.heads, set.q.dim, row.causal, row.ms)});
   }
   return table;
 }
 
 Table sets_table(const AttentionBenchResult& result) {
-  Table table{
-      {"set", "dtype", "length", "pattern", "low", "checksum_q", "checksum_k", "checksum_v"}, {}};
+  Table table{{"set", "kernel", "dtype", "requests", "length", "pattern", "low", "checksum_q",
+               "checksum_k", "checksum_v"},
+              {}};
   for (const AttentionSet& set : result.sets) {
-    std::vector<Value> row = {set.id, std::string(dtype_name(set.dtype)), std::int64_t{set.length},
-                              set.pattern, set.low};
+    std::vector<Value> row = {set.id,
+                              set.kernel,
+                              std::string(dtype_name(set.dtype)),
+                              std::int64_t{set.requests},
+                              std::int64_t{set.length},
+                              set.pattern,
+                              set.low};
     for (const std::uint64_t sum : set.checksums) row.emplace_back(fmt::format("{:016x}", sum));
     table.rows.push_back(std::move(row));
   }
@@ -144,6 +159,7 @@ Table sets_table(const AttentionBenchResult& result) {
 std::string repro(const BenchAttentionArguments& from) {
   std::string line = "assay bench attention";
   if (from.quick) line += " --quick";
+  if (from.no_decode) line += " --no-decode";
   if (from.no_ceilings) line += " --no-ceilings";
   const std::pair<const char*, const OptionalText*> options[] = {{"--lengths", &from.lengths},
                                                                  {"--dtypes", &from.dtypes},
@@ -168,12 +184,14 @@ Expected<ExitCode> run_bench_attention(const BenchAttentionArguments& from) {
   document.field("repeats", std::int64_t{options.repeats});
   document.table("ceilings", ceilings_table(result.ceilings));
   document.table("rows", rows_table(result, peers));
-  document.field("decode", result.decode.empty() ? std::string("measured") : result.decode);
   document.table("peers", peers_table(result, peers));
   Table missing{{"peer", "reason"}, {}};
   if (!reason.empty()) missing.rows.push_back({std::string("all"), reason});
   for (const auto& [peer, why] : peers.missing) missing.rows.push_back({peer, why});
   document.table("peers_missing", std::move(missing));
+  Table notes{{"peer", "note"}, {}};
+  for (const auto& [peer, note] : peers.notes) notes.rows.push_back({peer, note});
+  document.table("peer_notes", std::move(notes));
   if (peers.matmul_tflops > 0) document.field("matmul_tflops", peers.matmul_tflops);
   for (const auto& [name, version] : peers.versions) document.field("version_" + name, version);
   document.table("sets", sets_table(result));
@@ -194,6 +212,7 @@ Action declare_bench_attention(Arguments& arguments) {
       arguments.option("--peer-time", "SECONDS", "after which it is ended (default 180)"),
       arguments.flag("--quick", "16384 alone: under 40 s"),
       arguments.flag("--no-ceilings", "do not measure memory and matrix instructions alone"),
+      arguments.flag("--no-decode", "measure prefill alone"),
       arguments.json()};
   return [from] { return run_bench_attention(from); };
 }

@@ -102,20 +102,20 @@ void launch_matrix(const void* operands, int rounds, float* sink, int blocks, cu
 
 }  // namespace
 
-void read_stream(const void* from, std::size_t bytes, std::uint32_t* sink, int multiprocessors,
-                 Stream stream) {
+void read_ceiling(const void* from, std::size_t bytes, std::uint32_t* sink, int multiprocessors,
+                  Stream stream) {
   read_kernel<<<multiprocessors * 4, kThreads, 0, static_cast<cudaStream_t>(stream.handle)>>>(
       static_cast<const uint4*>(from), bytes / 16, sink);
 }
 
-void copy_stream(const void* from, void* to, std::size_t bytes, int multiprocessors,
-                 Stream stream) {
+void copy_ceiling(const void* from, void* to, std::size_t bytes, int multiprocessors,
+                  Stream stream) {
   copy_kernel<<<multiprocessors * 4, kThreads, 0, static_cast<cudaStream_t>(stream.handle)>>>(
       static_cast<const uint4*>(from), static_cast<uint4*>(to), bytes / 16);
 }
 
-void matrix_rounds(Dtype dtype, const void* operands, int rounds, float* sink, int multiprocessors,
-                   Stream stream) {
+void matrix_ceiling(Dtype dtype, const void* operands, int rounds, float* sink, int multiprocessors,
+                    Stream stream) {
   const auto on = static_cast<cudaStream_t>(stream.handle);
   if (dtype == Dtype::kF8E4m3)
     launch_matrix<E4m3>(operands, rounds, sink, multiprocessors, on);

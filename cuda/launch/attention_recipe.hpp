@@ -15,8 +15,8 @@ namespace assay::cuda {
 
 // Rows [rows, heads, dim], dense; dim is a multiple of 4. Columns 0 to codes - 1 of a row hold the
 // code of its block of block_rows rows instead of a random number: strength or -strength, drawn for
-// each (block, head, column), strength where the draw is below `high` / 2^32. A negative strength
-// stands for |strength| in every block.
+// each (block, head, column), strength where the draw is below `high` / 2^32 and, unless high_every
+// is 0, in every high_every-th block. A negative strength stands for |strength| in every block.
 struct AttentionRecipe {
   Dtype dtype = Dtype::kBf16;  // or F16, F8_E4M3
   std::int64_t rows = 0;
@@ -26,6 +26,7 @@ struct AttentionRecipe {
   float strength = 0;
   std::uint32_t high = 0x80000000u;
   std::uint32_t seed = 1;
+  int high_every = 0;
 };
 
 namespace recipe_detail {
@@ -57,7 +58,9 @@ ASSAY_HD constexpr float recipe_element(const AttentionRecipe& r, std::uint32_t 
   if (static_cast<int>(column) >= r.codes) return normal(drawn(r.seed, row, head, column));
   if (r.strength < 0) return -r.strength;
   const std::uint32_t block = row / static_cast<std::uint32_t>(r.block_rows);
-  return drawn(r.seed ^ 0x51ED270Bu, block, head, column) < r.high ? r.strength : -r.strength;
+  const bool always = r.high_every != 0 && block % static_cast<std::uint32_t>(r.high_every) == 0;
+  const bool high = always || drawn(r.seed ^ 0x51ED270Bu, block, head, column) < r.high;
+  return high ? r.strength : -r.strength;
 }
 
 // Of a tensor as 32-bit words w[i]: the sum of w[i] * (2 i + 1) modulo 2^64.

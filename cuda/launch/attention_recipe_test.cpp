@@ -11,8 +11,8 @@ namespace assay::cuda {
 namespace {
 
 AttentionRecipe recipe(Dtype dtype, std::int64_t rows, int heads, int block_rows, int codes,
-                       float strength, std::uint32_t high, std::uint32_t seed) {
-  return {dtype, rows, heads, 64, block_rows, codes, strength, high, seed};
+                       float strength, std::uint32_t high, std::uint32_t seed, int high_every = 0) {
+  return {dtype, rows, heads, 64, block_rows, codes, strength, high, seed, high_every};
 }
 
 // The numbers stand in tools/attention-peers too, which computes them without this code.
@@ -25,6 +25,8 @@ TEST_CASE("checksums of recipes are those of the other program", "[CUD-8.1]") {
         0x02ba384a5aba33a8u);
   CHECK(recipe_checksum(recipe(Dtype::kBf16, 5, 2, 64, 1, -13.5f, 0x80000000u, 1)) ==
         0x0000d23cdd8e3933u);
+  CHECK(recipe_checksum(recipe(Dtype::kBf16, 700, 2, 64, 1, 13.5f, 0x20000000u, 4, 4)) ==
+        0x3b5698cfb4f20a7cu);
 }
 
 TEST_CASE("a checksum notices one bit, and two words that changed places", "[CUD-8.1]") {

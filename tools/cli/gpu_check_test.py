@@ -22,7 +22,7 @@ if "bench" in words:
     row = {"dtype": "BF16", "tflops": 612.25}
     document = {"repro": "assay bench attention", "ceilings": [row], "rows": [row], "peers": [row],
                 "peers_missing": [{"peer": "flashinfer", "reason": "cannot be imported"}],
-                "decode": "no kernel"}
+                "peer_notes": []}
 if "--mutant" in words:
     name = words[words.index("--mutant") + 1]
     if name != "@MISSED@":

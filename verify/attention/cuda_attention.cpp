@@ -46,8 +46,7 @@ class CudaDevice : public CallDevice {
   }
 
   Status check(DeviceKernel kernel, const AttentionCall& call) const override {
-    if (kernel == DeviceKernel::kPrefill) return cuda::check_prefill(call);
-    return unsupported("this build has no decode kernel");
+    return kernel == DeviceKernel::kPrefill ? cuda::check_prefill(call) : cuda::check_decode(call);
   }
 
   Expected<std::vector<std::byte>> run(const DeviceCall& call, bool traced) override {
@@ -116,8 +115,8 @@ class CudaDevice : public CallDevice {
   }
 
   Status launch(DeviceKernel kernel, const AttentionCall& call) {
-    CONTRACT(kernel == DeviceKernel::kPrefill, "check() refuses others");
     const cuda::Stream on = state_->stream.stream();
+    if (kernel == DeviceKernel::kDecode) return cuda::launch_decode(call, on);
     if (mutant_ != nullptr && call.dtype == Dtype::kBf16 && call.head_dim == 128) {
       const cuda::PrefillKernel wrong = mutant_->kernel(cuda::prefill_mode(call));
       if (wrong.function != nullptr) return cuda::launch_prefill_kernel(call, wrong, on);

@@ -205,7 +205,10 @@ void DeviceCall::place_outputs(const attention::Emulator& emulator) {
   if (wants_lse_) lse_ = guarded(rows * heads * 4);
   counters_ = guarded(size(unit_heads_) * 16);
   decisions_ = guarded(cells);
-  workspace_ = guarded(cuda::kAttentionWorkspaceBytes);
+  call_.workspace_bytes = kernel_ == DeviceKernel::kDecode
+                              ? cuda::decode_workspace_bytes(nowhere(true))
+                              : cuda::kAttentionWorkspaceBytes;
+  workspace_ = guarded(call_.workspace_bytes);
   reserve(kAlignment);
   written_.bytes = bytes_ - written_.at;
 }

@@ -18,6 +18,7 @@ using attention::Request;
 using cuda::AttentionCall;
 using cuda::AttentionRows;
 
+inline const attention::Profile& decode() { return **attention::find_profile(kDecodeProfile); }
 inline const attention::Profile& prefill() { return **attention::find_profile(kPrefillProfile); }
 
 // A call as a problem, read by what cuda/launch/attention_launch.hpp says of its members.
@@ -90,14 +91,16 @@ struct Reader {
   }
 };
 
-// Computes what the prefill kernel must, where the call says it goes.
-inline void run_on_host(const AttentionCall& c) {
+// Computes what the kernel must, where the call says it goes.
+inline void run_on_host(DeviceKernel kernel, const AttentionCall& c) {
+  const attention::Profile& profile = kernel == DeviceKernel::kPrefill ? prefill() : decode();
+  const int unit_heads = kernel == DeviceKernel::kPrefill ? c.q_heads : c.kv_heads;
   const Reader reader{c};
   const Problem p = reader.problem();
-  const auto emulator = attention::Emulator::make(prefill(), p);
+  const auto emulator = attention::Emulator::make(profile, p);
   INFO((emulator ? "" : emulator.error().sentence));
   REQUIRE(emulator.has_value());
-  const auto result = attention::emulate(prefill(), p);
+  const auto result = attention::emulate(profile, p);
   std::int64_t row = 0;
   for (int r = 0; r < c.requests; ++r)
     for (int i = 0; i < p.requests[static_cast<std::size_t>(r)].q_len; ++i, ++row)
@@ -112,7 +115,7 @@ inline void run_on_host(const AttentionCall& c) {
       }
   if (c.decisions != nullptr)
     std::memset(c.decisions, 0,
-                static_cast<std::size_t>(c.requests * c.q_heads * c.decision_units) *
+                static_cast<std::size_t>(c.requests * unit_heads * c.decision_units) *
                     static_cast<std::size_t>(c.decision_tiles));
   for (std::size_t i = 0; i < result->units.size(); ++i) {
     const attention::Unit& unit = emulator->units()[i];
@@ -122,7 +125,7 @@ inline void run_on_host(const AttentionCall& c) {
       c.counters[2 * unit.head + 1] += skipped;
       if (c.decisions == nullptr) continue;
       const std::int64_t at =
-          (static_cast<std::int64_t>(unit.request) * c.q_heads + unit.head) * c.decision_units +
+          (static_cast<std::int64_t>(unit.request) * unit_heads + unit.head) * c.decision_units +
           unit.index;
       c.decisions[at * c.decision_tiles + tile.tile] = skipped ? 2 : 1;
     }
@@ -137,8 +140,7 @@ class HostDevice : public CallDevice {
   explicit HostDevice(Fault fault = nullptr, std::optional<Error> error = std::nullopt)
       : fault_(std::move(fault)), error_(std::move(error)) {}
   Status check(DeviceKernel kernel, const AttentionCall& call) const override {
-    if (kernel == DeviceKernel::kDecode) return unsupported("no decode here");
-    return cuda::check_prefill(call);
+    return kernel == DeviceKernel::kPrefill ? cuda::check_prefill(call) : cuda::check_decode(call);
   }
   Expected<std::vector<std::byte>> run(const DeviceCall& call, bool traced) override {
     ++runs;
@@ -160,7 +162,7 @@ class HostDevice : public CallDevice {
         std::memcpy(block + copy.to + row * copy.to_pitch, copy.from + row * copy.from_pitch,
                     copy.width);
     const AttentionCall c = call.at(block, traced);
-    run_on_host(c);
+    run_on_host(call.kernel(), c);
     if (fault_) fault_(c);
     const std::byte* const from = block + call.written().at;
     return std::vector<std::byte>(from, from + call.written().bytes);

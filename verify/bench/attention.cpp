@@ -3,13 +3,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
-
 #include "cuda/emulator/emulator.hpp"
 #include "cuda/launch/attention_ceilings.hpp"
 #include "cuda/launch/attention_tensors.hpp"
 #include "model/core/prng.hpp"
+#include "verify/bench/attention_decode.hpp"
+#include "verify/bench/attention_timer.hpp"
 
 namespace assay::verify::bench {
 namespace {
@@ -20,58 +19,9 @@ using cuda::AttentionTensors;
 using cuda::DeviceMemory;
 
 constexpr int kQueryHeads = 64, kKeyHeads = 4, kDim = 128;
-constexpr std::chrono::seconds kBudget{20};
 // No score lies 85 nats below another where the tensors make 32 at most (SPEC VER-25.10).
 constexpr float kSkipsNothing = 1e-37f;
 constexpr float kWholeTilesLambda = 1e-3f;
-
-// Times of what is enqueued, one by one, after two that do not count.
-class Timer {
- public:
-  static Expected<Timer> make() {
-    Timer t;
-    ASSAY_TRY(t.stream_, cuda::OwnStream::make());
-    ASSAY_CUDA(cudaEventCreate(&t.begin_), "cudaEventCreate");
-    ASSAY_CUDA(cudaEventCreate(&t.end_), "cudaEventCreate");
-    return Expected<Timer>(std::move(t));
-  }
-  Timer() = default;
-  Timer(Timer&& other) noexcept
-      : stream_(std::move(other.stream_)),
-        begin_(std::exchange(other.begin_, nullptr)),
-        end_(std::exchange(other.end_, nullptr)) {}
-  Timer& operator=(Timer&& other) noexcept {
-    std::swap(stream_, other.stream_);
-    std::swap(begin_, other.begin_);
-    std::swap(end_, other.end_);
-    return *this;
-  }
-  ~Timer() {
-    if (begin_ != nullptr) cudaEventDestroy(begin_);
-    if (end_ != nullptr) cudaEventDestroy(end_);
-  }
-  const cuda::OwnStream& stream() const { return stream_; }
-
-  // Milliseconds, ascending.
-  Expected<std::vector<double>> time(const std::function<Status()>& enqueue, int repeats) const {
-    std::vector<double> times;
-    for (int i = -2; i < repeats; ++i) {
-      ASSAY_CUDA(cudaEventRecord(begin_, stream_), "cudaEventRecord");
-      ASSAY_CHECK(enqueue());
-      ASSAY_CUDA(cudaEventRecord(end_, stream_), "cudaEventRecord");
-      ASSAY_CHECK(cuda::wait_for(stream_, kBudget, "a measurement"));
-      float ms = 0;
-      ASSAY_CUDA(cudaEventElapsedTime(&ms, begin_, end_), "cudaEventElapsedTime");
-      if (i >= 0) times.push_back(static_cast<double>(ms));
-    }
-    std::sort(times.begin(), times.end());
-    return times;
-  }
-
- private:
-  cuda::OwnStream stream_;
-  cudaEvent_t begin_ = nullptr, end_ = nullptr;
-};
 
 class Bench {
  public:
@@ -79,11 +29,14 @@ class Bench {
 
   Expected<AttentionBenchResult> run() {
     ASSAY_CHECK(describe());
-    ASSAY_TRY(timer_, Timer::make());
+    ASSAY_TRY(timer_, AttentionTimer::make());
     if (options_.ceilings) ASSAY_CHECK(measure_ceilings());
     for (const Dtype dtype : options_.dtypes)
       for (const std::int32_t length : options_.lengths) ASSAY_CHECK(measure_length(dtype, length));
-    result_.decode = "this build has no decode kernel";
+    if (options_.decode) {
+      DecodeBench decode(options_, timer_, multiprocessors_, result_);
+      ASSAY_CHECK(decode.run());
+    }
     return std::move(result_);
   }
 
@@ -124,15 +77,15 @@ class Bench {
     auto* const sink = static_cast<std::uint32_t*>(to.data());
     ASSAY_TRY(const auto read, timer_.time(
                                    [&]() -> Status {
-                                     cuda::read_stream(from.data(), kBytes, sink, multiprocessors_,
-                                                       timer_.stream().stream());
+                                     cuda::read_ceiling(from.data(), kBytes, sink, multiprocessors_,
+                                                        timer_.stream().stream());
                                      return Done{};
                                    },
                                    10));
     ASSAY_TRY(const auto copy, timer_.time(
                                    [&]() -> Status {
-                                     cuda::copy_stream(from.data(), to.data(), kBytes,
-                                                       multiprocessors_, timer_.stream().stream());
+                                     cuda::copy_ceiling(from.data(), to.data(), kBytes,
+                                                        multiprocessors_, timer_.stream().stream());
                                      return Done{};
                                    },
                                    10));
@@ -149,10 +102,10 @@ class Bench {
       constexpr int kRounds = 2000;
       ASSAY_TRY(const auto times, timer_.time(
                                       [&]() -> Status {
-                                        cuda::matrix_rounds(dtype, to.data(), kRounds,
-                                                            static_cast<float*>(from.data()),
-                                                            multiprocessors_,
-                                                            timer_.stream().stream());
+                                        cuda::matrix_ceiling(dtype, to.data(), kRounds,
+                                                             static_cast<float*>(from.data()),
+                                                             multiprocessors_,
+                                                             timer_.stream().stream());
                                         return Done{};
                                       },
                                       10));
@@ -182,7 +135,8 @@ class Bench {
     }
     ASSAY_TRY(std::int64_t set, draw(tensors, AttentionPattern::kWholeTiles, 0));
     for (const bool causal : {false, true}) {
-      ASSAY_CHECK(measure(tensors, {.set = set, .causal = causal, .what = "dense"}));
+      ASSAY_CHECK(
+          measure(tensors, {.kernel = "prefill", .set = set, .causal = causal, .what = "dense"}));
       ASSAY_CHECK(measure(
           tensors,
           {.set = set, .causal = causal, .what = "nothing skipped", .lambda = kSkipsNothing}));
@@ -190,7 +144,8 @@ class Bench {
     for (const double sparsity : whole) {
       ASSAY_TRY(set, draw(tensors, AttentionPattern::kWholeTiles, sparsity));
       for (const bool causal : {false, true})
-        ASSAY_CHECK(measure(tensors, {.set = set,
+        ASSAY_CHECK(measure(tensors, {.kernel = "prefill",
+                                      .set = set,
                                       .causal = causal,
                                       .what = "whole tiles",
                                       .wanted = sparsity,
@@ -280,7 +235,7 @@ class Bench {
   }
 
   const AttentionBenchOptions& options_;
-  Timer timer_;
+  AttentionTimer timer_;
   int multiprocessors_ = 1;
   AttentionBenchResult result_;
 };

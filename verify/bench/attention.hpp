@@ -26,6 +26,7 @@ struct AttentionBenchOptions {
   std::int32_t repeats = 7;        // of every measurement
   std::int32_t checked_units = 2;  // of every row
   bool ceilings = true;
+  bool decode = true;
   std::function<void(const std::string&)> progress;
 };
 
@@ -33,24 +34,31 @@ struct AttentionBenchOptions {
 struct AttentionSet {
   std::int64_t id = 0;
   Dtype dtype = Dtype::kBf16;
-  std::int32_t length = 0;
-  std::string pattern;  // "whole tiles", "units"
-  double low = 0;       // share of low key tiles, with whole tiles
+  std::string kernel = "prefill";  // or "decode"
+  std::int32_t requests = 1;
+  std::int32_t length = 0;  // of keys; a decode has one query row for each request
+  std::string pattern;      // "whole tiles", "units"
+  double low = 0;           // share of low key tiles, with whole tiles
   cuda::AttentionRecipe q, k, v;
   std::array<std::uint64_t, 3> checksums{};  // of q, k and v
 };
 
 struct AttentionBenchRow {
+  std::string kernel = "prefill";
   std::int64_t set = 0;
   Dtype dtype = Dtype::kBf16;
+  std::int32_t requests = 1;
   std::int32_t length = 0;
   bool causal = false;
-  std::string what;               // "dense", "nothing skipped", "whole tiles", "units"
-  double wanted = 0;              // sparsity that was aimed at
-  double sparsity = 0;            // skipped / visited, by the kernel's counters
-  float lambda = 0;               // 0: no threshold
-  double ms = 0, ms_min = 0;      // median and least of the repeats
-  double tflops = 0;              // of a dense kernel, causal halved, by the median
+  std::string what;           // "dense", "nothing skipped", "whole tiles", "units"
+  double wanted = 0;          // sparsity that was aimed at
+  double sparsity = 0;        // skipped / visited, by the kernel's counters
+  float lambda = 0;           // 0: no threshold
+  double ms = 0, ms_min = 0;  // median and least of the repeats
+  double tflops = 0;          // of a prefill as if dense, causal halved, by the median
+  // Of a decode: bytes of keys, and of values that are not skipped, over time; and the time that a
+  // read-only stream of as many bytes took in the same run, over the time.
+  double gbps = 0, of_stream = 0;
   std::int64_t checked_rows = 0;  // of the output, bit for bit
 };
 
@@ -59,7 +67,6 @@ struct AttentionBenchResult {
   std::vector<Figure> ceilings;
   std::vector<AttentionSet> sets;
   std::vector<AttentionBenchRow> rows;
-  std::string decode;  // why there are no rows of decode, or empty
 };
 
 // Errors: unsupported without CUDA or such a GPU; a wrong bit; a launch that failed.
@@ -67,6 +74,11 @@ Expected<AttentionBenchResult> run_attention_bench(const AttentionBenchOptions& 
 
 // TFLOP/s of a dense kernel that takes so long (SPEC VER-25.9).
 double dense_tflops(std::int32_t length, int heads, int dim, bool causal, double ms);
+
+// How many copies of keys and values a decode is timed on in turn, and the share of low tiles, of
+// those that a chunk asks about, for a share of all (SPEC VER-25.13).
+std::size_t rotated_caches(std::size_t cache_bytes);
+double low_of_decode(double sparsity);
 
 // What peers are asked: sets as JSON, for tools/attention-peers.
 nlohmann::ordered_json peer_request(const AttentionBenchResult& result, std::int32_t repeats);
@@ -80,6 +92,7 @@ struct PeerRow {
 struct PeerAnswer {
   std::vector<PeerRow> rows;
   std::vector<std::pair<std::string, std::string>> missing;  // peer, why
+  std::vector<std::pair<std::string, std::string>> notes;    // peer, how it was measured
   std::vector<std::pair<std::string, std::string>> versions;
   double matmul_tflops = 0;  // 0: not measured
 };
@@ -87,8 +100,8 @@ struct PeerAnswer {
 Expected<PeerAnswer> parse_peer_answer(const std::string& text, const AttentionBenchResult& result);
 
 // How much faster a row is than the fastest dense way on the same kind of
-// problem (dtype, length, mask): ours, or a peer's, on its own tensors if the peer had them
-// (SPEC VER-25.11).
+// problem (kernel, dtype, requests, length, mask): ours, or a peer's, on its own tensors if the
+// peer had them (SPEC VER-25.11). Of a dense row: over peers alone.
 struct SpeedUp {
   double value = 0;
   std::string over;  // "dense", "cudnn"

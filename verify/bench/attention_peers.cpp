@@ -21,7 +21,8 @@ Json recipe_json(const cuda::AttentionRecipe& r) {
           {"codes", r.codes},
           {"strength", static_cast<double>(r.strength)},
           {"high", r.high},
-          {"seed", r.seed}};
+          {"seed", r.seed},
+          {"high_every", r.high_every}};
 }
 
 std::string checksum_text(std::uint64_t sum) { return fmt::format("{:016x}", sum); }
@@ -58,6 +59,9 @@ Expected<PeerAnswer> read(const Json& json, const AttentionBenchResult& result) 
   }
   for (const auto& [peer, why] : json.at("missing").items())
     answer.missing.emplace_back(peer, why.get<std::string>());
+  const Json notes = json.value("notes", Json::object());
+  for (const auto& [peer, note] : notes.items())
+    answer.notes.emplace_back(peer, note.get<std::string>());
   for (const auto& [name, version] : json.at("versions").items())
     answer.versions.emplace_back(name, version.get<std::string>());
   answer.matmul_tflops = json.value("matmul_tflops", 0.0);
@@ -69,6 +73,16 @@ Expected<PeerAnswer> read(const Json& json, const AttentionBenchResult& result) 
 double dense_tflops(std::int32_t length, int heads, int dim, bool causal, double ms) {
   const double n = length;
   return ms > 0 ? 4 * n * n * dim * heads / (causal ? 2 : 1) / ms * 1e-9 : 0;
+}
+
+std::size_t rotated_caches(std::size_t cache_bytes) {
+  constexpr std::size_t kRotatedBytes = std::size_t{512} << 20;
+  return (kRotatedBytes + cache_bytes - 1) / cache_bytes;
+}
+
+double low_of_decode(double sparsity) {
+  constexpr int kTilesOfChunk = 32;  // SPEC ATT-6.4
+  return std::min(1.0, sparsity * kTilesOfChunk / (kTilesOfChunk - 1));
 }
 
 Json peer_request(const AttentionBenchResult& result, std::int32_t repeats) {
@@ -83,6 +97,8 @@ Json peer_request(const AttentionBenchResult& result, std::int32_t repeats) {
     Json sums = Json::array();
     for (const std::uint64_t sum : set.checksums) sums.push_back(checksum_text(sum));
     sets.push_back({{"id", set.id},
+                    {"kernel", set.kernel},
+                    {"requests", set.requests},
                     {"pattern", set.pattern},
                     {"low", set.low},
                     {"masks", std::move(masks)},
@@ -115,15 +131,17 @@ std::optional<SpeedUp> speed_up(const AttentionBenchResult& result, const PeerAn
     fastest = ms;
     best = SpeedUp{ms / row.ms, who};
   };
+  const auto same_problem = [&](const auto& other) {
+    return other.kernel == row.kernel && other.dtype == row.dtype &&
+           other.requests == row.requests && other.length == row.length;
+  };
   for (const AttentionBenchRow& other : result.rows)
-    if (other.what == "dense" && other.dtype == row.dtype && other.length == row.length &&
+    if (row.what != "dense" && other.what == "dense" && same_problem(other) &&
         other.causal == row.causal)
       consider(other.ms, "dense");
   for (const PeerRow& peer : peers.rows) {
     const AttentionSet* const set = find_set(result, peer.set);
-    if (set == nullptr || set->dtype != row.dtype || set->length != row.length ||
-        peer.causal != row.causal)
-      continue;
+    if (set == nullptr || !same_problem(*set) || peer.causal != row.causal) continue;
     const bool has_own =
         std::any_of(peers.rows.begin(), peers.rows.end(), [&](const PeerRow& other) {
           return other.peer == peer.peer && other.set == row.set && other.causal == row.causal;

@@ -42,6 +42,7 @@ std::string answer(const std::string& rows, const std::string& sum = "abcdef0123
     "0000000000000002", ")" +
          sum + R"("], "1": ["0000000000000001", "0000000000000002",
     "abcdef0123456789"]}, "missing": {"flashinfer": "cannot be imported"},
+    "notes": {"flash": "keys repeated"},
     "versions": {"torch": "2.11"}, "matmul_tflops": 700})";
 }
 constexpr const char* kCudnn =
@@ -85,7 +86,18 @@ TEST_CASE("an answer is refused if its tensors are others, or it is no answer", 
   REQUIRE(parsed->rows.size() == 1);
   CHECK(parsed->rows[0].ms == 12);
   CHECK(parsed->missing[0].second == "cannot be imported");
+  CHECK(parsed->notes[0].second == "keys repeated");
   CHECK(parsed->matmul_tflops == 700);
+}
+
+TEST_CASE("decodes are timed on copies beyond L2, and asked tiles make up for the kept first ones",
+          "[VER-25.13]") {
+  CHECK(rotated_caches(std::size_t{2} << 30) == 1);
+  CHECK(rotated_caches(std::size_t{128} << 20) == 4);
+  CHECK(rotated_caches((std::size_t{128} << 20) - 1) == 5);
+  CHECK(low_of_decode(0) == 0);
+  CHECK(std::abs(low_of_decode(0.5) * 31 / 32 - 0.5) < 1e-12);
+  CHECK(low_of_decode(0.99) == 1);
 }
 
 TEST_CASE("a speed-up is over the fastest dense way on the same problem", "[VER-25.11]") {
@@ -104,6 +116,12 @@ TEST_CASE("a speed-up is over the fastest dense way on the same problem", "[VER-
   peers.rows.push_back({"cudnn", 1, false, 13, 12});
   CHECK(over(peers, 2) == std::pair{1.3, std::string("cudnn")});
   CHECK(over(peers, 3) == std::pair{1.6, std::string("dense")});
+  // A dense row is held against peers alone.
+  CHECK(over(peers, 0) == std::pair{12.0 / 14, std::string("cudnn")});
+  CHECK_FALSE(speed_up(r, peers, r.rows[1]).has_value());
+  AttentionBenchRow batch = r.rows[2];
+  batch.requests = 64;
+  CHECK_FALSE(speed_up(r, peers, batch).has_value());
   AttentionBenchRow other = r.rows[2];
   other.dtype = Dtype::kF8E4m3;
   CHECK_FALSE(speed_up(r, peers, other).has_value());
