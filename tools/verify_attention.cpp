@@ -125,9 +125,10 @@ Expected<ExitCode> run_verify_attention(const VerifyAttentionArguments& from) {
   ASSAY_TRY(const Plan plan, make_plan(from));
   const verify::AttentionTable table = run_with_progress(plan, options);
   const verify::Verdict verdict = table.verdict();
-  std::int64_t cases = 0, kept = 0, skipped = 0;
+  std::int64_t cases = 0, declined = 0, kept = 0, skipped = 0;
   for (const verify::AttentionCell& cell : table.cells) {
     cases += cell.cases;
+    declined += cell.declined;
     kept += cell.coverage.kept;
     skipped += cell.coverage.skipped;
   }
@@ -143,6 +144,7 @@ Expected<ExitCode> run_verify_attention(const VerifyAttentionArguments& from) {
   document.field("mistrusted", cells_in(table, State::kMistrusted));
   document.field("unsupported", cells_in(table, State::kUnsupported));
   document.field("cases", cases);
+  document.field("cases_declined", declined);
   document.field("tiles_kept", kept);
   document.field("tiles_skipped", skipped);
   document.rendered("table", verify::to_text(table), verify::to_json(table));

@@ -23,15 +23,21 @@ Expected<ExitCode> run_verify_long(const VerifyAttentionArguments& from) {
         fmt::format("suite attention.long is run by --subject cuda alone, not {}: nobody else "
                     "emulates problems of this size",
                     in_quotes(from.subject.value_or("sim"))));
-  if (from.profile && *from.profile != "assay-prefill-sm90")
-    return bad_input(fmt::format("--profile is {}; suite attention.long has assay-prefill-sm90",
-                                 in_quotes(*from.profile)));
+  if (from.profile && *from.profile != "assay-prefill-sm90" && *from.profile != "assay-decode-sm90")
+    return bad_input(
+        fmt::format("--profile is {}; suite attention.long has assay-prefill-sm90 "
+                    "and assay-decode-sm90",
+                    in_quotes(*from.profile)));
   if (from.recipe || from.options)
     return bad_input("--recipe and --options are of dispatch and combine; attention has none");
   std::vector<LongCase> cases = long_cases();
   if (from.case_text) {
     ASSAY_TRY(const LongCase one, parse_long_case(*from.case_text));
     cases = {one};
+  } else if (from.profile) {
+    std::erase_if(cases, [&](const LongCase& c) {
+      return c.decode != (*from.profile == "assay-decode-sm90");
+    });
   }
   LongOptions options;
   options.mutant = from.mutant.value_or("");

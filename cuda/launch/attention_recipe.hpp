@@ -76,6 +76,7 @@ struct AttentionShape {
   Dtype dtype = Dtype::kBf16;
   int q_heads = 64, kv_heads = 4, dim = 128;
   std::int32_t q_len = 0, kv_len = 0;
+  bool decode = false;  // by the decode kernel
 };
 
 struct AttentionRecipes {

@@ -26,9 +26,11 @@ Expected<AttentionTensors> AttentionTensors::make(const AttentionShape& shape) {
   ASSAY_TRY(t.v_, DeviceMemory::make(elements(shape.kv_len, shape.kv_heads) * bytes, "v"));
   ASSAY_TRY(t.out_, DeviceMemory::make(rows * static_cast<std::size_t>(shape.dim) * 2, "out"));
   ASSAY_TRY(t.lse_, DeviceMemory::make(rows * 4, "lse"));
-  ASSAY_TRY(t.counters_,
-            DeviceMemory::make(static_cast<std::size_t>(shape.q_heads) * 16, "counters"));
-  ASSAY_TRY(t.workspace_, DeviceMemory::make(kAttentionWorkspaceBytes, "workspace"));
+  const int unit_heads = shape.decode ? shape.kv_heads : shape.q_heads;
+  ASSAY_TRY(t.counters_, DeviceMemory::make(static_cast<std::size_t>(unit_heads) * 16, "counters"));
+  const std::size_t workspace =
+      shape.decode ? decode_workspace_bytes(t.call(true)) : kAttentionWorkspaceBytes;
+  ASSAY_TRY(t.workspace_, DeviceMemory::make(workspace, "workspace"));
   return Expected<AttentionTensors>(std::move(t));
 }
 
@@ -56,6 +58,11 @@ Expected<std::array<std::uint64_t, 3>> AttentionTensors::checksums(const OwnStre
   return read;
 }
 
+Status AttentionTensors::launch(const AttentionCall& call, const OwnStream& stream) const {
+  return shape_.decode ? launch_decode(call, stream.stream())
+                       : launch_prefill(call, stream.stream());
+}
+
 AttentionCall AttentionTensors::call(bool causal) const {
   AttentionCall c;
   c.dtype = shape_.dtype;
@@ -79,6 +86,7 @@ AttentionCall AttentionTensors::call(bool causal) const {
   c.mask = causal ? attention::MaskKind::kCausal : attention::MaskKind::kFull;
   c.scale = 1.0f / std::sqrt(static_cast<float>(shape_.dim));
   c.workspace = workspace_.data();
+  c.workspace_bytes = workspace_.bytes();
   return c;
 }
 
@@ -110,8 +118,8 @@ Expected<AttentionTensors::Counts> AttentionTensors::count(AttentionCall call,
                                                            const OwnStream& stream) const {
   ASSAY_CUDA(cudaMemsetAsync(counters_.data(), 0, counters_.bytes(), stream), "zeroing counters");
   call.counters = static_cast<std::uint64_t*>(counters_.data());
-  ASSAY_CHECK(launch_prefill(call, stream.stream()));
-  ASSAY_CHECK(wait_for(stream, kBudget, "the prefill kernel"));
+  ASSAY_CHECK(launch(call, stream));
+  ASSAY_CHECK(wait_for(stream, kBudget, "the attention kernel"));
   Counts counts;
   counts.heads.resize(counters_.bytes() / 8);
   ASSAY_CUDA(

@@ -22,6 +22,8 @@ class AttentionTensors {
   // Of q, k and v as they lie in memory.
   Expected<std::array<std::uint64_t, 3>> checksums(const OwnStream& stream) const;
 
+  // The kernel that the shape says.
+  Status launch(const AttentionCall& call, const OwnStream& stream) const;
   // Without a threshold, counters and decisions.
   AttentionCall call(bool causal) const;
   // The same as a problem whose rows lie in device memory.
@@ -32,7 +34,7 @@ class AttentionTensors {
     double share() const {
       return visited == 0 ? 0 : static_cast<double>(skipped) / static_cast<double>(visited);
     }
-    std::vector<std::uint64_t> heads;  // [q_heads, 2]
+    std::vector<std::uint64_t> heads;  // [q_heads, 2], of a decode [kv_heads, 2]
   };
   // Runs the call once with counters.
   Expected<Counts> count(AttentionCall call, const OwnStream& stream) const;

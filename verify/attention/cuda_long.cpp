@@ -46,11 +46,11 @@ class LongRun {
   LongRun(const LongCase& c, const LongOptions& options) : c_(c), options_(options) {}
 
   Expected<LongResult> run() {
-    ASSAY_TRY(profile_, attention::find_profile(kPrefillProfile));
+    ASSAY_TRY(profile_, attention::find_profile(c_.decode ? kDecodeProfile : kPrefillProfile));
     ASSAY_TRY(stream_, cuda::OwnStream::make());
     ASSAY_TRY(record_, cuda::AttentionWaitRecord::make());
-    const cuda::AttentionShape shape{c_.dtype, c_.q_heads, c_.kv_heads,
-                                     c_.dim,   c_.length,  c_.length};
+    const cuda::AttentionShape shape{c_.dtype,    c_.q_heads, c_.kv_heads, c_.dim,
+                                     rows_of(c_), c_.length,  c_.decode};
     auto tensors = AttentionTensors::make(shape);
     if (!tensors) return unsupported(tensors.error().sentence);
     ASSAY_CHECK(tensors->draw(recipes_of(shape,
@@ -75,15 +75,16 @@ class LongRun {
     return attention::Threshold{Kind::kLambda, lambda};
   }
 
-  Status launch(const AttentionCall& call) {
+  Status launch(const AttentionTensors& tensors, const AttentionCall& call) {
     for (const CudaAttentionMutant* mutant : registered_cuda_attention_mutants()) {
-      if (options_.mutant != mutant->name || call.dtype != Dtype::kBf16 || call.head_dim != 128)
+      if (c_.decode || options_.mutant != mutant->name || call.dtype != Dtype::kBf16 ||
+          call.head_dim != 128)
         continue;
       const cuda::PrefillKernel wrong = mutant->kernel(cuda::prefill_mode(call));
       if (wrong.function != nullptr)
         return cuda::launch_prefill_kernel(call, wrong, stream_.stream());
     }
-    return cuda::launch_prefill(call, stream_.stream());
+    return tensors.launch(call, stream_);
   }
 
   Expected<Answer> answer(const AttentionTensors& t, const attention::Threshold& threshold,
@@ -93,7 +94,7 @@ class LongRun {
       call.threshold = cuda::AttentionThreshold::kLambda;
       call.threshold_value = threshold.value;
     }
-    const std::size_t heads = static_cast<std::size_t>(c_.q_heads);
+    const auto heads = static_cast<std::size_t>(c_.decode ? c_.kv_heads : c_.q_heads);
     call.decision_units = units();
     call.decision_tiles = tiles();
     ASSAY_TRY(const DeviceMemory decisions,
@@ -109,8 +110,8 @@ class LongRun {
     call.record = record_.on_device();
     call.timeout_ns = 5'000'000'000;
     const auto begin = std::chrono::steady_clock::now();
-    ASSAY_CHECK(launch(call));
-    const Status ended = cuda::wait_for(stream_, kKernelBudget, "the prefill kernel");
+    ASSAY_CHECK(launch(t, call));
+    const Status ended = cuda::wait_for(stream_, kKernelBudget, "the attention kernel");
     if (!ended) return record_.told(ended.error());
     Answer a;
     a.ms =
@@ -222,9 +223,11 @@ class LongRun {
     }
   }
 
-  std::int32_t units() const { return (c_.length + 63) / 64; }
+  std::int32_t units() const {
+    return (rows_of(c_) * (c_.decode ? c_.q_heads / c_.kv_heads : 1) + 63) / 64;
+  }
   std::int32_t tiles() const {
-    const int tile = cuda::prefill_kv_tile(c_.dim);
+    const int tile = c_.decode ? cuda::kDecodeKvTile : cuda::prefill_kv_tile(c_.dim);
     return (c_.length + tile - 1) / tile;
   }
 

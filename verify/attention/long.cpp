@@ -92,6 +92,7 @@ Status parse_field(const KeyValue& field, LongCase& c) {
   const auto number = [&](std::int32_t least, std::int32_t most) {
     return parse_integer<std::int32_t>(field.key, field.value, least, most);
   };
+  if (field.key == "kernel") return word("prefill", "decode", c.decode);
   if (field.key == "mask") return word("full", "causal", c.causal);
   if (field.key == "pattern") return word("units", "tiles", c.whole_tiles);
   if (field.key == "dtype") {
@@ -119,6 +120,8 @@ Status parse_field(const KeyValue& field, LongCase& c) {
     ASSAY_TRY(c.dim, number(64, 256));
   } else if (field.key == "length") {
     ASSAY_TRY(c.length, number(128, 1 << 20));
+  } else if (field.key == "rows") {
+    ASSAY_TRY(c.rows, number(0, 1 << 20));
   } else if (field.key == "samples") {
     ASSAY_TRY(c.samples, number(0, 10000));
   } else {
@@ -130,27 +133,35 @@ Status parse_field(const KeyValue& field, LongCase& c) {
 }  // namespace
 
 Expected<LongCase> parse_long_case(std::string_view text) {
-  static constexpr std::string_view kKeys[] = {"dtype",    "heads",   "dim",     "length", "mask",
-                                               "sparsity", "pattern", "samples", "seed"};
+  static constexpr std::string_view kKeys[] = {"kernel",  "rows",    "dtype", "heads",
+                                               "dim",     "length",  "mask",  "sparsity",
+                                               "pattern", "samples", "seed"};
   ASSAY_TRY(const std::vector<KeyValue> fields, parse_key_values(text, kKeys));
   LongCase c;
   for (const KeyValue& field : fields) ASSAY_CHECK(parse_field(field, c));
   if (c.q_heads % c.kv_heads != 0)
     return bad_input(fmt::format("heads is {}/{}; the first must be a multiple of the second",
                                  c.q_heads, c.kv_heads));
+  if (rows_of(c) > c.length)
+    return bad_input(
+        fmt::format("rows is {} and length {}; allowed are at most as many", c.rows, c.length));
   return c;
 }
 
+std::int32_t rows_of(const LongCase& c) { return c.rows > 0 ? c.rows : c.decode ? 4 : c.length; }
+
 std::string print(const LongCase& c) {
   return fmt::format(
-      "dtype={} heads={}/{} dim={} length={} mask={} sparsity={} pattern={} samples={} seed={}",
-      dtype_name(c.dtype), c.q_heads, c.kv_heads, c.dim, c.length, c.causal ? "causal" : "full",
-      c.sparsity, c.whole_tiles ? "tiles" : "units", c.samples, c.seed);
+      "kernel={} dtype={} heads={}/{} dim={} rows={} length={} mask={} sparsity={} pattern={} "
+      "samples={} seed={}",
+      c.decode ? "decode" : "prefill", dtype_name(c.dtype), c.q_heads, c.kv_heads, c.dim,
+      rows_of(c), c.length, c.causal ? "causal" : "full", c.sparsity,
+      c.whole_tiles ? "tiles" : "units", c.samples, c.seed);
 }
 
 // The first is small enough to be run often; the second is the benchmark's shape.
 std::vector<LongCase> long_cases() {
-  LongCase small, shape, full, fp8;
+  LongCase small, shape, full, fp8, decode, decode_fp8;
   shape.q_heads = 64;
   shape.kv_heads = 4;
   full.causal = false;
@@ -159,7 +170,15 @@ std::vector<LongCase> long_cases() {
   fp8.dtype = Dtype::kF8E4m3;
   fp8.q_heads = 4;
   fp8.whole_tiles = true;
-  return {small, shape, full, fp8};
+  decode.decode = true;
+  decode.q_heads = 64;
+  decode.kv_heads = 4;
+  decode.whole_tiles = true;  // heads that share keys decide together
+  decode.samples = 4;
+  decode_fp8 = decode;
+  decode_fp8.dtype = Dtype::kF8E4m3;
+  decode_fp8.rows = 1;
+  return {small, shape, full, fp8, decode, decode_fp8};
 }
 
 void compare_whole(const attention::Emulator& emulator, const attention::Emulation& expected,
@@ -167,7 +186,7 @@ void compare_whole(const attention::Emulator& emulator, const attention::Emulati
   const auto size = [](const auto& list) { return static_cast<std::int64_t>(list.size()); };
   CONTRACT(got.out.size() == expected.out.size() && got.lse.size() == expected.lse.size(),
            got.out.size(), expected.out.size());
-  const auto heads = static_cast<std::size_t>(emulator.problem().q_heads);
+  const auto heads = static_cast<std::size_t>(emulator.units().back().head) + 1;
   const auto units = expected.units.size() / heads;
   CONTRACT(got.decisions.size() == heads * units * static_cast<std::size_t>(tiles),
            got.decisions.size());

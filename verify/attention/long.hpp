@@ -19,18 +19,22 @@
 
 namespace assay::verify {
 
-// "heads=8/1 length=65536 dtype=BF16 mask=causal sparsity=0.5 pattern=units samples=24 seed=1"
+// "kernel=prefill heads=8/1 length=65536 dtype=BF16 mask=causal sparsity=0.5 pattern=units
+// samples=24 seed=1"
 struct LongCase {
   Dtype dtype = Dtype::kBf16;
   std::int32_t q_heads = 8, kv_heads = 1;
   std::int32_t dim = 128;
-  std::int32_t length = 65536;  // query rows, and keys
+  bool decode = false;          // by the decode kernel
+  std::int32_t length = 65536;  // keys
+  std::int32_t rows = 0;        // query rows; 0: as many as keys, of a decode 4
   bool causal = true;
   double sparsity = 0.5;      // of tiles; 0: no threshold
   bool whole_tiles = false;   // or a decision of each unit for itself
   std::int32_t samples = 24;  // units that the host emulates too
   std::uint64_t seed = 1;     // of the samples
 };
+std::int32_t rows_of(const LongCase& c);
 Expected<LongCase> parse_long_case(std::string_view text);
 std::string print(const LongCase& c);
 // Those that the suite consists of.
@@ -57,8 +61,8 @@ Expected<LongResult> run_long(const LongCase& c, const LongOptions& options);
 struct LongAnswer {
   std::span<const std::uint16_t> out;
   std::span<const F32> lse;
-  std::span<const std::uint8_t> decisions;  // [head, unit, tile]
-  std::span<const std::uint64_t> counters;  // [head, 2]
+  std::span<const std::uint8_t> decisions;  // [unit head, unit, tile]
+  std::span<const std::uint64_t> counters;  // [unit head, 2]
 };
 // Appends the first difference of each kind.
 void compare_whole(const attention::Emulator& emulator, const attention::Emulation& expected,

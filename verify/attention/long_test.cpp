@@ -70,7 +70,7 @@ TEST_CASE("lines of long problems are read as they are printed", "[VER-25.8]") {
     CHECK(print(*read) == print(c));
   }
   for (const char* line : {"heads=8/3", "length=1", "sparsity=1", "mask=window", "dtype=F32", "x=1",
-                           "pattern=rows", "sparsity=nan"})
+                           "pattern=rows", "sparsity=nan", "kernel=x", "rows=200 length=128"})
     CHECK_FALSE(parse_long_case(line).has_value());
 }
 

@@ -192,7 +192,7 @@ class Bench {
     ASSAY_CHECK(check_bits(tensors, row));
     ASSAY_TRY(const auto times,
               timer_.time([&] { return cuda::launch_prefill(call, timer_.stream().stream()); },
-                          options_.repeats));
+                          repeats_of(row.length, options_.repeats)));
     row.ms = times[times.size() / 2];
     row.ms_min = times.front();
     row.tflops = dense_tflops(row.length, kQueryHeads, kDim, row.causal, row.ms);

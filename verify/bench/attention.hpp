@@ -72,6 +72,8 @@ struct AttentionBenchResult {
 // Errors: unsupported without CUDA or such a GPU; a wrong bit; a launch that failed.
 Expected<AttentionBenchResult> run_attention_bench(const AttentionBenchOptions& options);
 
+// Calls of so many rows take a quarter of a second: half as many are timed (SPEC VER-25.9).
+std::int32_t repeats_of(std::int32_t length, std::int32_t repeats);
 // TFLOP/s of a dense kernel that takes so long (SPEC VER-25.9).
 double dense_tflops(std::int32_t length, int heads, int dim, bool causal, double ms);
 

@@ -70,6 +70,10 @@ Expected<PeerAnswer> read(const Json& json, const AttentionBenchResult& result) 
 
 }  // namespace
 
+std::int32_t repeats_of(std::int32_t length, std::int32_t repeats) {
+  return length > 32768 ? (repeats + 1) / 2 : repeats;
+}
+
 double dense_tflops(std::int32_t length, int heads, int dim, bool causal, double ms) {
   const double n = length;
   return ms > 0 ? 4 * n * n * dim * heads / (causal ? 2 : 1) / ms * 1e-9 : 0;
@@ -101,13 +105,14 @@ Json peer_request(const AttentionBenchResult& result, std::int32_t repeats) {
                     {"requests", set.requests},
                     {"pattern", set.pattern},
                     {"low", set.low},
+                    {"repeats", set.kernel == "decode" ? repeats : repeats_of(set.length, repeats)},
                     {"masks", std::move(masks)},
                     {"checksums", std::move(sums)},
                     {"q", recipe_json(set.q)},
                     {"k", recipe_json(set.k)},
                     {"v", recipe_json(set.v)}});
   }
-  return {{"repeats", repeats}, {"sets", std::move(sets)}};
+  return {{"sets", std::move(sets)}};
 }
 
 Expected<PeerAnswer> parse_peer_answer(const std::string& text,

@@ -54,11 +54,13 @@ TEST_CASE("the speed is that of a dense kernel, causal halved", "[VER-25.9]") {
   CHECK(std::abs(dense_tflops(16384, 64, 128, false, 10) * 1e10 / flop - 1) < 1e-12);
   CHECK(dense_tflops(16384, 64, 128, true, 10) == dense_tflops(16384, 64, 128, false, 20));
   CHECK(dense_tflops(16384, 64, 128, true, 0) == 0);
+  CHECK(repeats_of(16384, 7) == 7);
+  CHECK(repeats_of(65536, 7) == 4);
 }
 
 TEST_CASE("peers are asked for every drawing, its masks and its checksums", "[VER-25.12]") {
   const auto json = peer_request(result(), 5);
-  CHECK(json["repeats"] == 5);
+  CHECK(json["sets"][0]["repeats"] == 5);
   REQUIRE(json["sets"].size() == 2);
   CHECK(json["sets"][0]["masks"].dump() == R"(["full","causal"])");
   CHECK(json["sets"][1]["checksums"][2] == "abcdef0123456789");
