@@ -71,7 +71,8 @@ Expected<std::vector<std::string_view>> wanted_suites(const OptionalText& name) 
   for (const verify::Suite& suite : verify::suites()) names.push_back(suite.name);
   if (!name) return names;
   const auto suite = verify::find_suite(*name);
-  if (!suite) return bad_input(suite.error().sentence + ", attention, attention.PROPERTY");
+  if (!suite)
+    return bad_input(suite.error().sentence + ", attention, attention.PROPERTY, attention.long");
   return std::vector<std::string_view>{(*suite)->name};
 }
 
@@ -137,10 +138,10 @@ std::string suite_names() {
 
 Action declare_verify(Arguments& arguments) {
   const VerifyArguments from{
-      arguments.option(
-          "--suite", "NAME",
-          "attention or attention.PROPERTY; else of dispatch and combine, only one of " +
-              suite_names()),
+      arguments.option("--suite", "NAME",
+                       "attention, attention.PROPERTY or attention.long; else of dispatch and "
+                       "combine, only one of " +
+                           suite_names()),
       arguments.option(
           "--case", "LINE",
           fmt::format("only this case; missing keys are from \"{}\"", print(default_case()))),

@@ -29,7 +29,7 @@ struct Plan {
 
 Status choose_subject(const VerifyAttentionArguments& from, Plan& plan) {
   const std::string subject = from.subject.value_or("sim");
-  if (from.mutant) {
+  if (from.mutant && subject != "cuda") {
     if (subject != "sim")
       return bad_input(
           fmt::format("mutant \"{}\" is a simulated subject; --subject \"{}\" cannot "
@@ -43,8 +43,14 @@ Status choose_subject(const VerifyAttentionArguments& from, Plan& plan) {
     plan.profiles = {profile};
     return Done{};
   }
-  ASSAY_TRY(plan.subject, verify::load_attention_subject(subject));
-  if (!plan.subject->is_profile() && !from.profile)
+  ASSAY_TRY(plan.subject, verify::load_attention_subject(subject, from.mutant));
+  plan.mutant = from.mutant.value_or("");
+  if (from.profile) return Done{};
+  for (const std::string_view name : plan.subject->profiles()) {
+    ASSAY_TRY(const attention::Profile* profile, attention::find_profile(name));
+    plan.profiles.push_back(profile);
+  }
+  if (!plan.subject->is_profile() && plan.profiles.empty())
     return bad_input(
         fmt::format("--subject \"{}\" needs --profile: which implementation is it "
                     "held to? assay profiles lists them",
@@ -113,14 +119,16 @@ bool is_attention(const OptionalText& suite) {
 }
 
 Expected<ExitCode> run_verify_attention(const VerifyAttentionArguments& from) {
+  if (*from.suite == "attention.long") return run_verify_long(from);
   ASSAY_TRY(const Output output, Output::open(from.json, {plugin_file(from.subject)}));
   ASSAY_TRY(verify::AttentionSuiteOptions options, parse_options(from));
   ASSAY_TRY(const Plan plan, make_plan(from));
   const verify::AttentionTable table = run_with_progress(plan, options);
   const verify::Verdict verdict = table.verdict();
-  std::int64_t cases = 0, kept = 0, skipped = 0;
+  std::int64_t cases = 0, declined = 0, kept = 0, skipped = 0;
   for (const verify::AttentionCell& cell : table.cells) {
     cases += cell.cases;
+    declined += cell.declined;
     kept += cell.coverage.kept;
     skipped += cell.coverage.skipped;
   }
@@ -136,6 +144,7 @@ Expected<ExitCode> run_verify_attention(const VerifyAttentionArguments& from) {
   document.field("mistrusted", cells_in(table, State::kMistrusted));
   document.field("unsupported", cells_in(table, State::kUnsupported));
   document.field("cases", cases);
+  document.field("cases_declined", declined);
   document.field("tiles_kept", kept);
   document.field("tiles_skipped", skipped);
   document.rendered("table", verify::to_text(table), verify::to_json(table));

@@ -25,6 +25,8 @@ struct VerifyAttentionArguments {
 
 // Whether --suite names attention or one of its properties.
 bool is_attention(const OptionalText& suite);
+// --suite attention.long, which is no property (verify_long.cpp).
+Expected<ExitCode> run_verify_long(const VerifyAttentionArguments& from);
 Expected<ExitCode> run_verify_attention(const VerifyAttentionArguments& from);
 
 }  // namespace assay::tools

@@ -1,6 +1,7 @@
 // Conformance of attention kernels. Read in this order:
 //   cases.hpp     a problem as one line of text, and the memory it stands for
-//   subject.hpp   what can be tested; plugin.hpp for shared libraries
+//   subject.hpp   what can be tested; plugin.hpp for shared libraries, device_subject.hpp for our
+//                 kernels on a GPU, long.hpp for their problems of 65536 keys
 //   judge.hpp     one answer against a profile: bits, decisions, near-ties, whose bits they are
 //   property.hpp  what a kernel owes its caller, and which profiles violate it by design
 //   mutants.hpp   wrong kernels, each with the property that must catch it

@@ -31,11 +31,11 @@ Prediction predict_poison(const Profile& p) {
 void check_poison(Trial& t) {
   const BuiltPtr b = build(t.c());
   const std::uint32_t codes[] = {nan_code(t.c().dtype), infinity_code(t.c().dtype)};
-  const BuiltPtr clean = with_gaps(*b, 300, 0), clean_pages = in_pages(*b, 48, 0);
+  const BuiltPtr clean = with_gaps(*b, 300, 0), clean_pages = in_pages(*b, t.page(48), 0);
   const Trial::Ran* want = t.run(clean->problem);
   const Trial::Ran* want_pages = t.run(clean_pages->problem);
   for (const std::uint32_t code : codes) {
-    const BuiltPtr dirty = with_gaps(*b, 300, code), pages = in_pages(*b, 48, code);
+    const BuiltPtr dirty = with_gaps(*b, 300, code), pages = in_pages(*b, t.page(48), code);
     const Trial::Ran* ran = t.run(dirty->problem);
     if (ran == nullptr || !same_answer(t, *ran, *want, "what lies behind the lengths leaked"))
       return;
@@ -126,7 +126,7 @@ void check_permutation(Trial& t) {
 void check_paged(Trial& t) {
   const BuiltPtr b = build(t.c());
   const Trial::Ran* want = t.run(b->problem);
-  for (const std::int32_t page : {16, 48}) {
+  for (const std::int32_t page : {t.page(16), t.page(48)}) {
     const BuiltPtr pages = in_pages(*b, page, 0);
     const Trial::Ran* ran = t.run(pages->problem);
     if (ran == nullptr ||

@@ -78,6 +78,8 @@ class Trial {
   // Null when the trial is over: the subject declined, failed, or something was found before.
   // `problem` must outlive what is done with the result.
   const Ran* run(const attention::Problem& problem, int threads = 1);
+  // How many rows a page has if `rows` would suit the property (SPEC VER-25.2).
+  std::int32_t page(std::int32_t rows) const { return subject_.served_page(rows); }
   // Whether the subject refuses a problem that is no legal one.
   bool refuses(const attention::Problem& problem) const;
 
@@ -94,6 +96,7 @@ class Trial {
 
  private:
   void judge(const Ran& ran);
+  void judge_counters(const Ran& ran);
 
   const attention::Profile& profile_;
   const AttentionSubject& subject_;

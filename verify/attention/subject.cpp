@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "model/core/text.hpp"
+#include "verify/attention/cuda_attention.hpp"
 #include "verify/attention/plugin.hpp"
 
 namespace assay::verify {
@@ -47,13 +48,18 @@ const AttentionSubject& simulated_attention() {
   return subject;
 }
 
-Expected<std::unique_ptr<AttentionSubject>> load_attention_subject(std::string_view spec) {
+Expected<std::unique_ptr<AttentionSubject>> load_attention_subject(
+    std::string_view spec, std::optional<std::string_view> mutant) {
   constexpr std::string_view kPlugin = "plugin:";
+  if (spec == "cuda") return load_cuda_attention(mutant);
+  if (mutant)
+    return bad_input(fmt::format("mutant {} is a wrong CUDA kernel; --subject {} cannot be it",
+                                 in_quotes(*mutant), in_quotes(spec)));
   if (spec == "sim") return std::unique_ptr<AttentionSubject>(new SimulatedAttention);
   if (spec.substr(0, kPlugin.size()) == kPlugin)
     return load_attention_plugin(std::string(spec.substr(kPlugin.size())));
-  return bad_input(
-      fmt::format("subject is {}; of attention, allowed are sim and plugin:FILE", in_quotes(spec)));
+  return bad_input(fmt::format("subject is {}; of attention, allowed are sim, cuda and plugin:FILE",
+                               in_quotes(spec)));
 }
 
 }  // namespace assay::verify

@@ -1,6 +1,7 @@
 // What can be tested: an attention kernel behind one call. `sim` is a profile run by the model's
-// emulation, `plugin:FILE` a shared library (verify/subject/attention_subject.h). Another kind of
-// subject is one more class and one line in load_attention_subject. Decides what an answer is (SPEC
+// emulation, `cuda` our kernels on a GPU (device_subject.hpp), `plugin:FILE` a shared library
+// (verify/subject/attention_subject.h). Another kind of subject is one more class and one line in
+// load_attention_subject. Decides what an answer is (SPEC
 // VER-22.4); whether it is right is property.hpp's and judge.hpp's business.
 #pragma once
 
@@ -8,12 +9,14 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "model/attention/attention.hpp"
 #include "model/core/expected.hpp"
+#include "verify/attention/cases.hpp"
 
 namespace assay::verify {
 
@@ -42,6 +45,12 @@ class AttentionSubject {
   // Whether run() may be called from several threads at once. A kernel of somebody else is called
   // once at a time.
   virtual bool concurrent() const { return false; }
+  // The profiles that the subject says it is; empty: whoever tests it says which.
+  virtual std::span<const std::string_view> profiles() const { return {}; }
+  // A case like `c` of sizes that the subject serves, and a number of page rows likewise: what is
+  // run of a property's own cases (SPEC VER-25.2). A case that somebody gave is run as it is.
+  virtual AttentionCase served(const AttentionCase& c) const { return c; }
+  virtual std::int32_t served_page(std::int32_t rows) const { return rows; }
   // `threads` is a hint that must decide no bit.
   virtual AttentionRun run(const attention::Profile& profile, const attention::Problem& problem,
                            int threads) const = 0;
@@ -73,7 +82,10 @@ class AttentionFunction : public AttentionSubject {
 AttentionRun emulated(const attention::Profile& computed, const attention::Problem& problem,
                       int threads);
 
-// "sim", "plugin:FILE". Errors name the spellings, or are the loader's.
-Expected<std::unique_ptr<AttentionSubject>> load_attention_subject(std::string_view spec);
+// "sim", "cuda", "plugin:FILE". Errors name the spellings, or are the loader's; unsupported: cuda
+// in a build without it, or on a machine without a GPU that the kernels run on. mutant: one of the
+// wrong kernels of cuda_attention_mutants() instead of the right one, of cuda alone.
+Expected<std::unique_ptr<AttentionSubject>> load_attention_subject(
+    std::string_view spec, std::optional<std::string_view> mutant = std::nullopt);
 
 }  // namespace assay::verify

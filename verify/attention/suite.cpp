@@ -66,7 +66,10 @@ class CellRun {
 
  private:
   std::vector<AttentionCase> cases() const {
-    return options_.only ? std::vector<AttentionCase>{*options_.only} : property_.cases(profile_);
+    if (options_.only) return {*options_.only};
+    std::vector<AttentionCase> list = property_.cases(profile_);
+    for (AttentionCase& c : list) c = subject_.served(c);
+    return list;
   }
 
   // Whether the case was as it should be. Keeps what was found.
@@ -109,7 +112,7 @@ class CellRun {
     const auto end = Clock::now() + std::chrono::duration<double>(options_.budget_seconds);
     Dice dice(options_.seed);
     for (std::int64_t i = 0; i < options_.random_cases_max && Clock::now() < end; ++i) {
-      if (holds_on(random_case(profile_, dice))) continue;
+      if (holds_on(subject_.served(random_case(profile_, dice)))) continue;
       if (options_.shrink) shrink();
       return;
     }
@@ -122,7 +125,9 @@ class CellRun {
       smaller_found = false;
       for (const AttentionCase& c : smaller(cell_.finding->c)) {
         if (++tries > 200) break;
-        Tried tried = try_case(property_, profile_, subject_, c, {});
+        const AttentionCase served = subject_.served(c);
+        if (served == cell_.finding->c) continue;  // no smaller size is served
+        Tried tried = try_case(property_, profile_, subject_, served, {});
         if (!tried.finding ||
             tried.finding->violation.has_value() != cell_.finding->violation.has_value())
           continue;

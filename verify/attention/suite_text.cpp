@@ -202,11 +202,13 @@ Report worst_report(const AttentionTable& table, std::string_view mutant) {
                                                     evidence_name(cell.profile->evidence))}});
   report.repro.flags = {{"--suite", fmt::format("attention.{}", cell.property->name)},
                         {"--profile", std::string(cell.profile->name)}};
-  if (const auto found = find_attention_mutant(mutant)) {
+  if (table.subject == "cuda" || mutant.empty()) {
+    if (table.subject != "sim") report.repro.flags.emplace_back("--subject", table.subject);
+    if (!mutant.empty()) report.provenance.emplace_back("mutant", std::string(mutant));
+  } else if (const auto found = find_attention_mutant(mutant)) {
     report.provenance.emplace_back("mutant", std::string((*found)->what));
-    report.repro.flags.emplace_back("--mutant", std::string(mutant));
-  } else if (table.subject != "sim")
-    report.repro.flags.emplace_back("--subject", table.subject);
+  }
+  if (!mutant.empty()) report.repro.flags.emplace_back("--mutant", std::string(mutant));
   if (cell.finding) report.repro.flags.emplace_back("--case", print(cell.finding->c));
   return report;
 }

@@ -80,7 +80,8 @@ void Trial::judge(const Ran& ran) {
   bool lse_differs = false;
   for (std::size_t i = 0; i < ran.answer.lse.size(); ++i)
     lse_differs |= ran.answer.lse[i].bits != ran.expected.lse[i].bits;
-  if (!decision_differs && !lse_differs && ran.answer.out == ran.expected.out) return;
+  if (!decision_differs && !lse_differs && ran.answer.out == ran.expected.out)
+    return judge_counters(ran);
   if (ran.answer.decision && ran.answer.decision->extents != ran.expected_decision.extents) {
     wrong_bits_ = Mismatch{};
     wrong_bits_->check = "attention.decision";
@@ -99,6 +100,22 @@ void Trial::judge(const Ran& ran) {
     return;
   CONTRACT(!judged->mismatches.empty(), "a wrong answer without a mismatch");
   wrong_bits_ = judged->mismatches.front();
+}
+
+// Of an answer whose decisions are right (SPEC VER-25.4).
+void Trial::judge_counters(const Ran& ran) {
+  const attention::Counters& expected = ran.expected.counters;
+  const bool visited = ran.answer.visited.value_or(expected.visited) == expected.visited;
+  const bool skipped = ran.answer.skipped.value_or(expected.skipped) == expected.skipped;
+  if (visited && skipped) return;
+  wrong_bits_ = Mismatch{};
+  wrong_bits_->check = "attention.counters";
+  wrong_bits_->clause = "ATT-5.5";
+  wrong_bits_->sentence = fmt::format(
+      "the counters say {} tiles visited and {} skipped; the profile visits {} and skips {}",
+      ran.answer.visited.value_or(expected.visited), ran.answer.skipped.value_or(expected.skipped),
+      expected.visited, expected.skipped);
+  wrong_bits_->unit = "answers";
 }
 
 bool Trial::refuses(const attention::Problem& problem) const {

@@ -10,6 +10,7 @@
 
 #include "model/core/text.hpp"
 #include "verify/attention/judge.hpp"
+#include "verify/attention/subject.hpp"
 #include "verify/golden/attention_input.hpp"
 #include "verify/golden/golden.hpp"
 
@@ -247,26 +248,24 @@ void tell_ties(const AttentionJudgement& judged, GoldenComparison& found) {
     found.reasons.push_back(fmt::format("and {} more", judged.ties.size() - kTiesTold));
 }
 
-Expected<GoldenComparison> compare(const GoldenInput& in, const TensorFile& file, bool explain) {
-  ASSAY_TRY(const Profile* profile, find_profile(in.text("profile")));
-  ASSAY_TRY(const auto input, read_attention(in));
-  const Problem& p = input->problem;
-  ASSAY_TRY(const Emulator emulator, Emulator::make(*profile, p));
-  ASSAY_TRY(const Got got, read_got(*input, emulator, file));
+// Outputs against the profile, told as a comparison. `path`: of the outputs, for errors.
+Expected<GoldenComparison> judge(const Profile& profile, const AttentionInput& input,
+                                 const Emulator& emulator, const AttentionOutputs& outputs,
+                                 const std::string& path, bool explain,
+                                 AttentionJudgement& judged) {
   AttentionJudgeOptions options;
   options.threads = all_threads();
   options.explain = explain;
-  auto judgement = judge_attention(
-      *profile, p, {got.out, got.lse, got.has_decision ? &got.decision : nullptr}, options);
-  if (!judgement) return judgement.error().within(file.path());
-  AttentionJudgement judged = *std::move(judgement);
+  auto judgement = judge_attention(profile, input.problem, outputs, options);
+  if (!judgement) return judgement.error().within(path);
+  judged = *std::move(judgement);
   GoldenComparison found{.rule = rule_of(emulator.resolved()),
                          .grade = judged.grade,
                          .source = source_of(emulator.resolved())};
   found.mismatches = std::move(judged.mismatches);
   found.compared = std::move(judged.compared);
   found.unjudged = judged.reason;
-  found.vacuous = got.out.empty() ? "there is no element to compare" : judged.vacuous;
+  found.vacuous = outputs.out.empty() ? "there is no element to compare" : judged.vacuous;
   if (judged.verdict == AttentionVerdict::kEqualUpToTies)
     found.less_than_bits = "up to near-tie decisions";
   if (judged.verdict == AttentionVerdict::kWithinGrade)
@@ -279,7 +278,72 @@ Expected<GoldenComparison> compare(const GoldenInput& in, const TensorFile& file
       "tiles", fmt::format("{} visited, {} asked, {} skipped, {} partly zeroed, "
                            "{} near-ties",
                            c.visited, c.asked, c.skipped, c.partly_zeroed, c.near_ties));
+  return found;
+}
+
+Expected<GoldenComparison> compare(const GoldenInput& in, const TensorFile& file, bool explain) {
+  ASSAY_TRY(const Profile* profile, find_profile(in.text("profile")));
+  ASSAY_TRY(const auto input, read_attention(in));
+  ASSAY_TRY(const Emulator emulator, Emulator::make(*profile, input->problem));
+  ASSAY_TRY(const Got got, read_got(*input, emulator, file));
+  AttentionJudgement judged;
+  ASSAY_TRY(GoldenComparison found,
+            judge(*profile, *input, emulator,
+                  {got.out, got.lse, got.has_decision ? &got.decision : nullptr}, file.path(),
+                  explain, judged));
   tell_ignored(file, emulator.resolved().softmax.lse, std::move(judged.notes), found);
+  return found;
+}
+
+Mismatch wrong_run(std::string check, std::string sentence) {
+  Mismatch mismatch;
+  mismatch.check = std::move(check);
+  mismatch.clause = "VER-22.4";
+  mismatch.sentence = std::move(sentence);
+  mismatch.unit = "calls";
+  mismatch.wrong = mismatch.total = 1;
+  return mismatch;
+}
+
+// SPEC VER-25.7.
+Expected<GoldenComparison> compare_subject(const GoldenInput& in, const std::string& subject,
+                                           bool explain) {
+  ASSAY_TRY(const Profile* profile, find_profile(in.text("profile")));
+  ASSAY_TRY(const auto input, read_attention(in));
+  ASSAY_TRY(const Emulator emulator, Emulator::make(*profile, input->problem));
+  ASSAY_TRY(const auto loaded, load_attention_subject(subject));
+  if (loaded->is_profile())
+    return bad_input(
+        fmt::format("subject {} is what outputs are compared with; allowed are cuda "
+                    "and plugin:FILE",
+                    in_quotes(subject)));
+  AttentionRun run = loaded->run(*profile, input->problem, all_threads());
+  GoldenComparison found{.rule = rule_of(emulator.resolved()),
+                         .grade = emulator.resolved().grade,
+                         .source = source_of(emulator.resolved())};
+  if (run.state == AttentionRun::State::kUnsupported) {
+    found.unjudged = run.message;
+    return found;
+  }
+  if (run.state == AttentionRun::State::kFailed) {
+    found.mismatches.push_back(wrong_run("attention.run", "the subject failed: " + run.message));
+    return found;
+  }
+  const AttentionAnswer& got = run.answer;
+  AttentionJudgement judged;
+  ASSAY_TRY(found, judge(*profile, *input, emulator,
+                         {got.out, got.lse, got.decision ? &*got.decision : nullptr},
+                         loaded->name(), explain, judged));
+  const Counters& c = judged.counters;
+  if (found.mismatches.empty() && judged.ties.empty() && got.visited && got.skipped) {
+    found.compared.emplace_back("counters", 2);
+    if (*got.visited != c.visited || *got.skipped != c.skipped)
+      found.mismatches.push_back(wrong_run(
+          "attention.counters",
+          fmt::format("the counters say {} tiles visited and {} skipped; the profile visits {} "
+                      "and skips {}",
+                      *got.visited, *got.skipped, c.visited, c.skipped)));
+  }
   return found;
 }
 
@@ -301,6 +365,7 @@ GoldenOp attention_op() {
   op.recorded_schema = "assay.capture";  // SPEC VER-21.12
   op.legal = legal;
   op.compare = compare;
+  op.compare_subject = compare_subject;
   op.profiles = profile_names;
   return op;
 }

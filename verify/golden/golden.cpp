@@ -111,11 +111,13 @@ Expected<GoldenComparison> compare(const GoldenOp& op, const GoldenInput& in, co
                                : compare_tensors(op, in, got, explain);
 }
 
-Repro repro_of(const GoldenRequest& request, const std::string& got, bool allow_vacuous) {
+// `from`: the flag that says whose outputs are judged, "--got" or "--subject".
+Repro repro_of(const GoldenRequest& request, const char* from, const std::string& got,
+               bool allow_vacuous) {
   Repro repro;
   repro.verb = "check";
   repro.arguments = {request.op};
-  repro.flags = {{"--in", request.in}, {"--got", got}};
+  repro.flags = {{"--in", request.in}, {from, got}};
   if (request.profile) repro.flags.emplace_back("--profile", *request.profile);
   for (const std::string& setting : request.settings) repro.flags.emplace_back("--set", setting);
   if (allow_vacuous) repro.flags.emplace_back("--allow-vacuous", "");
@@ -212,11 +214,29 @@ Expected<Report> check_golden(const GoldenRequest& request, const std::string& g
   ASSAY_TRY(const TensorFile got, open_golden(got_path, *op));
   Report report;
   report.title = fmt::format("check {} of {}", op->name, got_path);
-  report.repro = repro_of(request, got_path, allow_vacuous);
+  report.repro = repro_of(request, "--got", got_path, allow_vacuous);
   if (request.profile == "any" && op->profiles != nullptr)
     return check_any(*op, request, file, got, allow_vacuous, report);
   ASSAY_TRY(const GoldenInput in, read_parameters(*op, file, request.settings, request.profile));
   ASSAY_TRY(GoldenComparison found, compare(*op, in, got, true));
+  tell(*op, in, std::move(found), allow_vacuous, report);
+  return report;
+}
+
+Expected<Report> check_golden_subject(const GoldenRequest& request, const std::string& subject,
+                                      bool allow_vacuous) {
+  ASSAY_TRY(const GoldenOp* op, find_golden_op(request.op));
+  if (op->compare_subject == nullptr)
+    return bad_input(
+        fmt::format("--subject is of attention; {} is checked with --got FILE", op->name));
+  if (request.profile == "any")
+    return bad_input("--profile any compares one output with every profile; a subject needs one");
+  ASSAY_TRY(const TensorFile file, open_golden(request.in, *op));
+  ASSAY_TRY(const GoldenInput in, read_parameters(*op, file, request.settings, request.profile));
+  Report report;
+  report.title = fmt::format("check {} of subject {}", op->name, subject);
+  report.repro = repro_of(request, "--subject", subject, allow_vacuous);
+  ASSAY_TRY(GoldenComparison found, op->compare_subject(in, subject, true));
   tell(*op, in, std::move(found), allow_vacuous, report);
   return report;
 }

@@ -54,6 +54,12 @@ Expected<GoldenWritten> write_golden(const GoldenRequest& request, const std::st
 Expected<Report> check_golden(const GoldenRequest& request, const std::string& got,
                               bool allow_vacuous = false);
 
+// Runs a subject ("cuda", "plugin:FILE") on the inputs in place of reading its outputs from a file.
+// Only operations with a subject of one call have it (attention). A call that the subject declines
+// is UNSUPPORTED, one that fails a mismatch (SPEC VER-25.7).
+Expected<Report> check_golden_subject(const GoldenRequest& request, const std::string& subject,
+                                      bool allow_vacuous = false);
+
 // What a verdict may say at a grade, as a sentence (SPEC VER-7.5).
 std::string claim_of(Grade grade);
 // CONFORMS and MISMATCH are statements about bits: nothing below bits-claimed may make them.

@@ -114,6 +114,10 @@ struct GoldenOp {
   // that fit instead are wanted.
   Expected<GoldenComparison> (*compare)(const GoldenInput& in, const TensorFile& got,
                                         bool explain) = nullptr;
+  // The same for what a subject writes when it is run on the inputs; null: there is no such
+  // subject.
+  Expected<GoldenComparison> (*compare_subject)(const GoldenInput& in, const std::string& subject,
+                                                bool explain) = nullptr;
   // For a `got` that differs and whose tensors have the right types and shapes.
   std::vector<GoldenRule> (*rules)(const GoldenInput& in, const TensorFile& got) = nullptr;
   // Every value of profile_key, for --profile any.

@@ -10,12 +10,16 @@ namespace of its own, so that all mutants and the real kernels live in one progr
     make_mutant.py table OUT.cpp NAME.mutant...              the list of all of them
     make_mutant.py hole  NAME.mutant SOURCE_ROOT OUT.cpp     the same for verify/explore
     make_mutant.py holes OUT.cpp NAME.mutant...
+    make_mutant.py attention       NAME.mutant SOURCE_ROOT OUT.cu   one wrong attention kernel
+    make_mutant.py attention_table OUT.cpp NAME.mutant...           the list of all of them
 
 Head keys: title (a sentence), clause, caught-by (the check that must find it), kernels (which of
 dispatch sanitize stage combine sentinel_dispatch sentinel_combine come from the copy), sums (for
 combine and sentinel_combine: which Sum values), needs (optional: what a case must have for the
 fault to matter; shown to people). A hole has title, clause, caught-by and protocol (fence or
-sentinel): all its kernels come from the copy.
+sentinel): all its kernels come from the copy. An attention mutant (verify/mutants/attention) has
+title, clause and caught-by, the property of attention that must find it; it is the prefill kernel
+for bf16 heads of 128, with a vote and with a trace.
 """
 import pathlib
 import re
@@ -23,6 +27,8 @@ import sys
 
 FOLDER = "cuda/kernels/one_sided"
 SHARED = {"params.hpp", "workspace.hpp"}  # types that the real kernels' callers know: not copied
+ATTENTION_FOLDER = "cuda/kernels/attention"
+ATTENTION_SHARED = {"params.cuh"}  # likewise
 KERNELS = ("dispatch", "sanitize", "stage", "combine", "sentinel_dispatch", "sentinel_combine")
 HEAD_KEYS = {"title", "clause", "caught-by", "kernels", "sums", "needs", "protocol"}
 PROTOCOLS = ("fence", "sentinel")
@@ -32,7 +38,7 @@ class MutantError(Exception):
     pass
 
 
-def parse(path):
+def parse(path, attention=False):
     text = path.read_text()
     head_text, _, body = text.partition("\n---\n")
     head = {}
@@ -44,7 +50,9 @@ def parse(path):
     for key in ("title", "clause", "caught-by"):
         if key not in head:
             raise MutantError(f"{path}: no {key!r} in the head")
-    if ("kernels" in head) == ("protocol" in head):
+    if attention and ("kernels" in head or "protocol" in head):
+        raise MutantError(f"{path}: an attention mutant has neither 'kernels' nor 'protocol'")
+    if not attention and ("kernels" in head) == ("protocol" in head):
         raise MutantError(f"{path}: the head names either 'kernels' or, for a hole, 'protocol'")
     if head.get("protocol", "fence") not in PROTOCOLS:
         raise MutantError(f"{path}: protocol {head['protocol']!r}; allowed are {PROTOCOLS}")
@@ -69,12 +77,12 @@ def pattern_of(old):
     return re.compile(r"\s*".join(re.escape(token) for token in re.findall(r"\w+|[^\w\s]", old)))
 
 
-def inlined(root, header, changes, done, path):
-    """The text of a header with its one_sided includes in place, each once."""
+def inlined(root, header, changes, done, path, folder=FOLDER, shared=frozenset(SHARED)):
+    """The text of a header with the includes of its folder in place, each once."""
     if header in done:
         return ""
     done.add(header)
-    text = (root / FOLDER / header).read_text()
+    text = (root / folder / header).read_text()
     for old, new in changes.pop(header, []):
         places = list(pattern_of(old).finditer(text))
         if len(places) != 1:
@@ -83,11 +91,11 @@ def inlined(root, header, changes, done, path):
         text = text[: places[0].start()] + new + text[places[0].end():]
     lines = []
     for line in text.splitlines():
-        include = re.fullmatch(rf'#include "{FOLDER}/(\S+)"', line)
+        include = re.fullmatch(rf'#include "{folder}/(\S+)"', line)
         if line == "#pragma once":
             continue
-        if include and include.group(1) not in SHARED:
-            lines.append(inlined(root, include.group(1), changes, done, path))
+        if include and include.group(1) not in shared:
+            lines.append(inlined(root, include.group(1), changes, done, path, folder, shared))
         else:
             lines.append(line)
     return "\n".join(lines)
@@ -206,6 +214,72 @@ const Hole kHole_{name}{{"{name}", {words},
 """)
 
 
+def write_attention(mutant, root, out):
+    """The prefill kernel with the replacements in it, in a namespace of its own inside the one of
+    the types that the launcher shares with it."""
+    head, blocks = parse(mutant, attention=True)
+    name = name_of(mutant)
+    changes = {}
+    for header, old, new in blocks:
+        changes.setdefault(header, []).append((old, new))
+    text = inlined(root, "prefill_sm90.cuh", changes, set(), mutant, ATTENTION_FOLDER,
+                   frozenset(ATTENTION_SHARED))
+    if changes:
+        raise MutantError(f"{mutant}: no header {sorted(changes)} among those of the kernel")
+    space = "namespace assay::attention_kernels"
+    text, spaces = re.subn(rf"{space} \{{", f"{space}::mutant_{name} {{", text)
+    if spaces == 0:
+        raise MutantError(f"{mutant}: the kernel is not in {space} any more")
+    words = ", ".join(f'"{quoted(head[key])}"' for key in ("title", "clause", "caught-by"))
+    out.write_text(f"""// Generated by make_mutant.py from {mutant.name}: {head['title']}
+#include "cuda/kernels/attention/params.cuh"
+{text}
+#include "verify/attention/cuda_mutants.hpp"
+
+{space}::mutant_{name} {{
+
+cuda::PrefillKernel kernel_of(cuda::PrefillMode mode) {{
+  using Shape = PrefillShape<Bf16, 128>;
+  const void* const function =
+      mode == cuda::PrefillMode::kTrace
+          ? reinterpret_cast<const void*>(&prefill_kernel<Shape, Mode::kTrace>)
+      : mode == cuda::PrefillMode::kSkip
+          ? reinterpret_cast<const void*>(&prefill_kernel<Shape, Mode::kSkip>)
+          : nullptr;
+  return {{function, Shape::kThreads, Shape::kAllocatedBytes, Shape::kUnits * kUnitRows}};
+}}
+
+}}  // {space}::mutant_{name}
+
+namespace assay::verify {{
+extern const CudaAttentionMutant kCudaAttentionMutant_{name};
+const CudaAttentionMutant kCudaAttentionMutant_{name}{{
+    "{name}", {words}, &attention_kernels::mutant_{name}::kernel_of}};
+}}  // namespace assay::verify
+""")
+
+
+def write_attention_table(out, mutants):
+    names = sorted(name_of(m) for m in mutants)
+    externs = "".join(f"extern const CudaAttentionMutant kCudaAttentionMutant_{n};\n"
+                      for n in names)
+    entries = ", ".join(f"&kCudaAttentionMutant_{n}" for n in names)
+    out.write_text(f"""// Generated by make_mutant.py: every mutant of verify/mutants/attention.
+#include "verify/attention/cuda_mutants.hpp"
+
+namespace assay::verify {{
+
+{externs}
+namespace {{
+const CudaAttentionMutant* const kAll[] = {{{entries}}};
+// Before main, so that the command knows them.
+[[maybe_unused]] const bool kRegistered = (register_cuda_attention_mutants(kAll), true);
+}}  // namespace
+
+}}  // namespace assay::verify
+""")
+
+
 def write_holes(out, mutants):
     names = sorted(name_of(m) for m in mutants)
     externs = "".join(f"extern const Hole kHole_{n};\n" for n in names)
@@ -254,6 +328,11 @@ def main(arguments):
             write_body(*map(pathlib.Path, arguments[1:]))
         elif arguments[:1] == ["hole"] and len(arguments) == 4:
             write_hole(*map(pathlib.Path, arguments[1:]))
+        elif arguments[:1] == ["attention"] and len(arguments) == 4:
+            write_attention(*map(pathlib.Path, arguments[1:]))
+        elif arguments[:1] == ["attention_table"] and len(arguments) >= 3:
+            write_attention_table(pathlib.Path(arguments[1]),
+                                  [pathlib.Path(a) for a in arguments[2:]])
         elif arguments[:1] == ["holes"] and len(arguments) >= 3:
             write_holes(pathlib.Path(arguments[1]), [pathlib.Path(a) for a in arguments[2:]])
         elif arguments[:1] == ["table"] and len(arguments) >= 3:

@@ -1,0 +1,220 @@
+// assay bench attention: how long our attention kernels take on this machine's GPU, beside its
+// ceilings and, by another program on the same tensors, beside cuDNN and flash attention. Prints
+// one document; the measuring is verify/bench/attention.hpp.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "model/core/text.hpp"
+#include "tools/cli/arguments.hpp"
+#include "tools/cli/document.hpp"
+#include "tools/cli/output.hpp"
+#include "tools/cli/program.hpp"
+#include "tools/cli/tools.hpp"
+#include "verify/bench/attention.hpp"
+
+namespace assay::tools {
+namespace {
+
+using namespace verify::bench;
+
+struct BenchAttentionArguments {
+  const OptionalText& lengths;
+  const OptionalText& dtypes;
+  const OptionalText& repeats;
+  const OptionalText& peers;
+  const OptionalText& peer_time;
+  const bool& quick;
+  const bool& no_ceilings;
+  const bool& no_decode;
+  const OptionalText& json;
+};
+
+std::vector<std::string> list_of(const OptionalText& text, const char* fallback) {
+  std::vector<std::string> parts(1);
+  for (const char c : text.value_or(fallback)) {
+    if (c == ',')
+      parts.emplace_back();
+    else
+      parts.back() += c;
+  }
+  return parts;
+}
+
+Expected<Dtype> parse_dtype(const std::string& name) {
+  for (const auto& [word, dtype] : {std::pair{"bf16", Dtype::kBf16}, std::pair{"fp16", Dtype::kF16},
+                                    std::pair{"fp8", Dtype::kF8E4m3}})
+    if (name == word) return dtype;
+  return bad_input(fmt::format("--dtypes has {}; allowed are bf16, fp16 and fp8", in_quotes(name)));
+}
+
+Expected<AttentionBenchOptions> parse_options(const BenchAttentionArguments& from) {
+  AttentionBenchOptions options;
+  options.lengths.clear();
+  options.dtypes.clear();
+  for (const std::string& text : list_of(from.lengths, from.quick ? "16384" : "16384,65536")) {
+    ASSAY_TRY(const std::int32_t length,
+              parse_integer<std::int32_t>("--lengths", text, 128, 1 << 18));
+    options.lengths.push_back(length);
+  }
+  for (const std::string& text : list_of(from.dtypes, "bf16,fp16,fp8")) {
+    ASSAY_TRY(const Dtype dtype, parse_dtype(text));
+    options.dtypes.push_back(dtype);
+  }
+  ASSAY_TRY(options.repeats,
+            integer_or<std::int32_t>("--repeats", from.repeats, 1, 1000, from.quick ? 9 : 7));
+  options.ceilings = !from.no_ceilings;
+  options.decode = !from.no_decode;
+  options.progress = [](const std::string& what) {
+    std::fputs(fmt::format("bench: {}\n", what).c_str(), stderr);
+  };
+  return options;
+}
+
+// What the peers' program says, or why it says nothing: a run without peers is still a run.
+Expected<PeerAnswer> ask_peers(const BenchAttentionArguments& from,
+                               const AttentionBenchResult& result, std::int32_t repeats,
+                               std::string& reason) {
+  if (!from.peers) {
+    reason = "--peers names no program; tools/attention-peers measures them";
+    return PeerAnswer{};
+  }
+  ASSAY_TRY(const std::int32_t seconds,
+            integer_or<std::int32_t>("--peer-time", from.peer_time, 1, 3600, 180));
+  ASSAY_TRY(const TemporaryFile request,
+            TemporaryFile::make(peer_request(result, std::min(repeats, 5)).dump() + "\n"));
+  std::fputs("bench: peers\n", stderr);
+  const auto printed = run_program({*from.peers, request.path()}, std::chrono::seconds(seconds));
+  if (!printed) {
+    reason = printed.error().sentence;
+    return PeerAnswer{};
+  }
+  const std::size_t end = printed->find_last_not_of(" \n");
+  const std::size_t begin = end == std::string::npos ? 0 : printed->rfind('\n', end) + 1;
+  return parse_peer_answer(end == std::string::npos ? "" : printed->substr(begin, end + 1 - begin),
+                           result);
+}
+
+Table ceilings_table(const std::vector<Figure>& figures) {
+  Table table{{"what", "value", "unit"}, {}};
+  for (const Figure& figure : figures)
+    table.rows.push_back({figure.name, figure.value, figure.unit});
+  return table;
+}
+
+std::string mask_word(bool causal) { return causal ? "causal" : "full"; }
+
+Table rows_table(const AttentionBenchResult& result, const PeerAnswer& peers) {
+  Table table{
+      {"kernel", "dtype", "requests", "length", "mask", "what", "wanted", "sparsity", "lambda",
+       "ms", "ms_min", "tflops", "gbps", "of_stream", "speed_up", "over", "set", "rows_checked"},
+      {}};
+  for (const AttentionBenchRow& row : result.rows) {
+    const auto faster = speed_up(result, peers, row);
+    table.rows.push_back({row.kernel, std::string(dtype_name(row.dtype)),
+                          std::int64_t{row.requests}, std::int64_t{row.length},
+                          mask_word(row.causal), row.what, row.wanted, row.sparsity,
+                          static_cast<double>(row.lambda), row.ms, row.ms_min, row.tflops, row.gbps,
+                          row.of_stream, faster ? faster->value : 0.0,
+                          faster ? faster->over : std::string("-"), row.set, row.checked_rows});
+  }
+  return table;
+}
+
+Table peers_table(const AttentionBenchResult& result, const PeerAnswer& peers) {
+  Table table{{"peer", "kernel", "dtype", "requests", "length", "mask", "pattern", "low", "ms",
+               "ms_min", "tflops"},
+              {}};
+  for (const PeerRow& row : peers.rows) {
+    const AttentionSet& set = result.sets[static_cast<std::size_t>(row.set)];
+    table.rows.push_back(
+        {row.peer, set.kernel, std::string(dtype_name(set.dtype)), std::int64_t{set.requests},
+         std::int64_t{set.length}, mask_word(row.causal), set.pattern, set.low, row.ms, row.ms_min,
+         set.kernel == "decode"
+             ? 0.0
+             : dense_tflops(set.length, set.q.heads, set.q.dim, row.causal, row.ms)});
+  }
+  return table;
+}
+
+Table sets_table(const AttentionBenchResult& result) {
+  Table table{{"set", "kernel", "dtype", "requests", "length", "pattern", "low", "checksum_q",
+               "checksum_k", "checksum_v"},
+              {}};
+  for (const AttentionSet& set : result.sets) {
+    std::vector<Value> row = {set.id,
+                              set.kernel,
+                              std::string(dtype_name(set.dtype)),
+                              std::int64_t{set.requests},
+                              std::int64_t{set.length},
+                              set.pattern,
+                              set.low};
+    for (const std::uint64_t sum : set.checksums) row.emplace_back(fmt::format("{:016x}", sum));
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+std::string repro(const BenchAttentionArguments& from) {
+  std::string line = "assay bench attention";
+  if (from.quick) line += " --quick";
+  if (from.no_decode) line += " --no-decode";
+  if (from.no_ceilings) line += " --no-ceilings";
+  const std::pair<const char*, const OptionalText*> options[] = {{"--lengths", &from.lengths},
+                                                                 {"--dtypes", &from.dtypes},
+                                                                 {"--repeats", &from.repeats},
+                                                                 {"--peers", &from.peers},
+                                                                 {"--peer-time", &from.peer_time}};
+  for (const auto& [name, value] : options)
+    if (*value) line += fmt::format(" {} {}", name, **value);
+  return line;
+}
+
+Expected<ExitCode> run_bench_attention(const BenchAttentionArguments& from) {
+  ASSAY_TRY(const Output output, Output::open(from.json, {from.peers}));
+  ASSAY_TRY(const AttentionBenchOptions options, parse_options(from));
+  ASSAY_TRY(const AttentionBenchResult result, run_attention_bench(options));
+  std::string reason;
+  ASSAY_TRY(const PeerAnswer peers, ask_peers(from, result, options.repeats, reason));
+  Document document;
+  document.field("device", result.device_name);
+  document.field("driver", result.driver);
+  document.field("cuda", result.cuda);
+  document.field("repeats", std::int64_t{options.repeats});
+  document.table("ceilings", ceilings_table(result.ceilings));
+  document.table("rows", rows_table(result, peers));
+  document.table("peers", peers_table(result, peers));
+  Table missing{{"peer", "reason"}, {}};
+  if (!reason.empty()) missing.rows.push_back({std::string("all"), reason});
+  for (const auto& [peer, why] : peers.missing) missing.rows.push_back({peer, why});
+  document.table("peers_missing", std::move(missing));
+  Table notes{{"peer", "note"}, {}};
+  for (const auto& [peer, note] : peers.notes) notes.rows.push_back({peer, note});
+  document.table("peer_notes", std::move(notes));
+  if (peers.matmul_tflops > 0) document.field("matmul_tflops", peers.matmul_tflops);
+  for (const auto& [name, version] : peers.versions) document.field("version_" + name, version);
+  document.table("sets", sets_table(result));
+  document.field("repro", repro(from));
+  ASSAY_CHECK(output.write(document));
+  return ExitCode::kConforms;
+}
+
+}  // namespace
+
+Action declare_bench_attention(Arguments& arguments) {
+  const BenchAttentionArguments from{
+      arguments.option("--lengths", "N,M", "query rows, and keys (default 16384,65536)"),
+      arguments.option("--dtypes", "A,B", "bf16, fp16, fp8 (default: all)"),
+      arguments.option("--repeats", "N", "of every measurement; the median counts (default 7)"),
+      arguments.option("--peers", "PROGRAM",
+                       "measures others on the same tensors: tools/attention-peers"),
+      arguments.option("--peer-time", "SECONDS", "after which it is ended (default 180)"),
+      arguments.flag("--quick", "16384 alone: under 40 s"),
+      arguments.flag("--no-ceilings", "do not measure memory and matrix instructions alone"),
+      arguments.flag("--no-decode", "measure prefill alone"),
+      arguments.json()};
+  return [from] { return run_bench_attention(from); };
+}
+
+}  // namespace assay::tools

@@ -1,0 +1,88 @@
+"""Subjects of attention beside sim: check --subject, the CUDA subject, long problems and the
+benchmark; arguments, refusals, and what a machine without a GPU says."""
+
+import pathlib
+import unittest
+
+from cli_testing import MISMATCH, PLUGIN, UNSUPPORTED, Command, run
+from golden_attention_test import FACTOR, OURS, TRITON, Attention, padded
+
+SUITE = ("verify", "--budget", 0, "--suite")
+
+
+def no_gpu():
+    """What the CUDA subject says where it cannot run; None on a machine with such a GPU."""
+    result = run(*SUITE, "attention.ones", "--subject", "cuda")
+    return result.stderr if result.returncode == UNSUPPORTED and not result.stdout else None
+
+
+class Subjects(Attention):
+    """Outputs of a subject that is run on the inputs (VER-25.7)."""
+
+    PLUGIN = f"plugin:{pathlib.Path(PLUGIN).with_name('example_attention_plugin.so')}"
+
+    def test_a_plugin_is_run_on_the_inputs_and_judged(self):
+        made = self.write("in.safetensors", padded())
+        common = ("check", "attention", "--in", made, "--subject", self.PLUGIN, *FACTOR,
+                  "--profile")
+        text = self.succeed(*common, TRITON)
+        self.assertIn("CONFORMS", text)
+        self.assertIn(f"--subject {self.PLUGIN}", text)
+        report = self.json(*common, "aiter-triton-mi300", code=MISMATCH)["report"]
+        self.assertTrue(report["mismatches"])
+        # It declines what it does not serve.
+        self.succeed(*common, OURS, code=UNSUPPORTED)
+
+    def test_refusals(self):
+        made = self.write("in.safetensors", padded())
+        common = ("check", "attention", "--in", made, "--profile", OURS)
+        self.refuse(*common, "--subject", "sim", says=['"sim"', "plugin:FILE"])
+        self.refuse(*common, "--subject", "gpu", says=['"gpu"', "cuda"])
+        self.refuse(*common, "--subject", self.PLUGIN, "--got", made, says=["--got", "--subject"])
+        self.refuse(*common, says="--got is missing")
+        self.refuse(*common[:-1], "any", "--subject", self.PLUGIN, says="any")
+        self.refuse("check", "mufu", "--in", made, "--subject", self.PLUGIN, says="--subject")
+
+
+class Bench(Command):
+    def test_refusals(self):
+        for arguments, says in (
+                (["--lengths", "1"], ["--lengths", "128"]),
+                (["--lengths", "16384,x"], ["--lengths"]),
+                (["--dtypes", "bf16,int8"], ['"int8"', "fp8"]),
+                (["--repeats", "0"], ["--repeats"]),
+                (["--model", "x"], ["--model"])):
+            with self.subTest(arguments):
+                self.refuse("bench", "attention", *arguments, says=says)
+
+    @unittest.skipIf(no_gpu() is None, "there is a GPU")
+    def test_without_a_gpu(self):
+        result = run("bench", "attention", "--quick")
+        self.assertEqual((result.returncode, result.stdout), (UNSUPPORTED, ""))
+        self.assertRegex(result.stderr, r"GPU|nvcc")
+
+
+class Cuda(Command):
+    @unittest.skipIf(no_gpu() is None, "there is a GPU")
+    def test_without_a_gpu(self):
+        self.assertRegex(no_gpu(), r'\Aassay: subject "cuda" needs [^\n]+\n\Z')
+        self.refuse(*SUITE, "attention.long", "--subject", "cuda", says='"cuda" needs',
+                    code=UNSUPPORTED)
+
+    def test_refusals(self):
+        for arguments, says in (
+                (["attention.long"], ["--subject cuda", '"sim"']),
+                (["attention.long", "--subject", "cuda", "--case", "length=1"], ["length"]),
+                (["attention.long", "--subject", "cuda", "--profile", "paper"], ["paper"]),
+                (["attention.long", "--subject", "cuda", "--recipe", "bf16"], ["--recipe"]),
+                (["attention.ones", "--subject", "cuda", "--mutant", "x"], ["cuda"])):
+            with self.subTest(arguments):
+                result = run(*SUITE, *arguments)
+                self.assertIn(result.returncode, (2, UNSUPPORTED))
+                self.assertEqual(result.stdout, "")
+                for part in says:
+                    self.assertIn(part, result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

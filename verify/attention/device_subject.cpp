@@ -1,0 +1,113 @@
+// See device_subject.hpp.
+#include "verify/attention/device_subject.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace assay::verify {
+namespace {
+
+using attention::Problem;
+using attention::Profile;
+
+constexpr std::string_view kProfiles[] = {kPrefillProfile, kDecodeProfile};
+
+AttentionRun declined(std::string why) {
+  return {AttentionRun::State::kUnsupported, std::move(why), {}};
+}
+AttentionRun failed(std::string why) { return {AttentionRun::State::kFailed, std::move(why), {}}; }
+
+class DeviceSubject : public AttentionSubject {
+ public:
+  DeviceSubject(std::string name, std::unique_ptr<CallDevice> device)
+      : name_(std::move(name)), device_(std::move(device)) {}
+  std::string name() const override { return name_; }
+  std::span<const std::string_view> profiles() const override { return kProfiles; }
+  AttentionCase served(const AttentionCase& c) const override {
+    return served_case(c, device_->only_shape());
+  }
+  std::int32_t served_page(std::int32_t rows) const override { return verify::served_page(rows); }
+
+  AttentionRun run(const Profile& profile, const Problem& problem, int) const override {
+    if (!lost_.empty())
+      return declined(fmt::format("the device is lost since an earlier call: {}", lost_));
+    auto call = DeviceCall::make(profile, problem);
+    if (!call) return declined(call.error().sentence);
+    for (const bool traced : {true, false}) {
+      const Status served = device_->check(call->kernel(), call->nowhere(traced));
+      if (!served) return declined(served.error().sentence);
+    }
+    if (!call->has_rows()) return {};
+    AttentionRun with_decisions = run_once(*call, true);
+    if (with_decisions.state != AttentionRun::State::kOk) return with_decisions;
+    const AttentionRun without = run_once(*call, false);
+    if (without.state != AttentionRun::State::kOk) return without;
+    const std::string difference = difference_of(with_decisions.answer, without.answer, problem);
+    return difference.empty() ? with_decisions : failed(difference);
+  }
+
+ private:
+  AttentionRun run_once(const DeviceCall& call, bool traced) const {
+    const auto bytes = device_->run(call, traced);
+    if (bytes) return call.answer(*bytes, traced);
+    if (!device_->usable()) lost_ = bytes.error().sentence;
+    // A launch that this device has no kernel for is no failure of one.
+    return bytes.error().kind == ErrorKind::kUnsupported && device_->usable()
+               ? declined(bytes.error().sentence)
+               : failed(bytes.error().sentence);
+  }
+
+  static std::string difference_of(const AttentionAnswer& a, const AttentionAnswer& b,
+                                   const Problem& problem) {
+    const auto dim = static_cast<std::size_t>(problem.v_dim);
+    const auto heads = static_cast<std::size_t>(problem.q_heads);
+    const auto place = [&](std::size_t row) {
+      return fmt::format("row {} head {}", row / heads, row % heads);
+    };
+    constexpr const char* kWords =
+        "asked for decisions, the kernel gives other bits than without: ";
+    for (std::size_t i = 0; i < a.out.size(); ++i)
+      if (a.out[i] != b.out[i])
+        return fmt::format("{}out at {} element {} is {:04x} and {:04x}", kWords, place(i / dim),
+                           i % dim, a.out[i], b.out[i]);
+    for (std::size_t i = 0; i < a.lse.size(); ++i)
+      if (a.lse[i].bits != b.lse[i].bits)
+        return fmt::format("{}lse at {} is {:08x} and {:08x}", kWords, place(i), a.lse[i].bits,
+                           b.lse[i].bits);
+    if (a.visited != b.visited || a.skipped != b.skipped)
+      return fmt::format("{}{} tiles visited and {} skipped, and {} and {}", kWords, *a.visited,
+                         *a.skipped, *b.visited, *b.skipped);
+    return "";
+  }
+
+  std::string name_;
+  std::unique_ptr<CallDevice> device_;
+  mutable std::string lost_;  // why no further call is run
+};
+
+}  // namespace
+
+std::unique_ptr<AttentionSubject> device_subject(std::string name,
+                                                 std::unique_ptr<CallDevice> device) {
+  return std::make_unique<DeviceSubject>(std::move(name), std::move(device));
+}
+
+std::int32_t served_page(std::int32_t rows) {
+  std::int32_t page = 8;
+  while (page < rows && page < 64) page *= 2;
+  return page;
+}
+
+AttentionCase served_case(AttentionCase c, const std::optional<std::pair<Dtype, int>>& only) {
+  const int larger = std::max(c.dim, c.v_dim);
+  c.dim = larger <= 64 && c.dtype != Dtype::kF8E4m3 ? 64 : larger <= 128 ? 128 : 256;
+  // Seeds of aimed cases are small; one random case in eight gets tiles of 64 keys.
+  if (c.seed > 1000 && c.seed % 8 == 0) c.dim = 256;
+  if (only) std::tie(c.dtype, c.dim) = *only;
+  c.v_dim = c.dim;
+  if (c.page > 0) c.page = served_page(c.page);
+  return c;
+}
+
+}  // namespace assay::verify

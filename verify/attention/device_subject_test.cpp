@@ -1,0 +1,300 @@
+// The subject of our kernels without a GPU: a host device reads each call as the kernel would (the
+// launcher's own words for lengths, strides and pages), emulates it, and writes its outputs. What
+// it is given must be the problem, what it does wrong must be told.
+#include "verify/attention/device_subject.hpp"
+
+#include <cstring>
+#include <functional>
+
+#include "model/core/testing.hpp"
+#include "verify/attention/check.hpp"
+#include "verify/attention/cuda_attention.hpp"
+#include "verify/attention/device_testing.hpp"
+#include "verify/attention/mutants.hpp"
+#include "verify/attention/sparse.hpp"
+#include "verify/attention/suite.hpp"
+
+namespace {
+
+using namespace assay;
+using namespace assay::verify;
+using namespace assay::verify::testing;
+using attention::Problem;
+using attention::Request;
+using cuda::AttentionCall;
+using cuda::AttentionRows;
+
+std::unique_ptr<AttentionSubject> subject(Fault fault = nullptr) {
+  return device_subject("host", std::make_unique<HostDevice>(std::move(fault)));
+}
+
+AttentionCase small_case() {
+  AttentionCase c;
+  c.q_heads = 2;
+  c.dim = c.v_dim = 64;
+  c.q = {70, 3};
+  c.kv = {300, 200};
+  c.threshold = {attention::Threshold::Kind::kLambda, 1e-2f};
+  c.contrast = 20;
+  return c;
+}
+
+void* data(const void* pointer) { return const_cast<void*>(pointer); }
+
+}  // namespace
+
+TEST_CASE("a call in one block of memory is the problem, whatever its layout",
+          "[VER-25.1][VER-25.3]") {
+  Dice dice(1);
+  const auto ours = subject();
+  std::int64_t served = 0, skipped = 0;
+  for (int i = 0; i < 80; ++i) {
+    const attention::Profile& profile = i % 2 == 0 ? prefill() : decode();
+    AttentionCase c = ours->served(random_case(profile, dice));
+    c.custom = false;
+    const BuiltPtr packed = build(c);
+    std::vector<BuiltPtr> layouts;
+    if (c.page == 0) layouts.push_back(with_gaps(*packed, 16 * dice.below(3), nan_code(c.dtype)));
+    if (c.page == 0) layouts.push_back(in_pages(*packed, served_page(16), nan_code(c.dtype)));
+    layouts.push_back(build(c));
+    for (const BuiltPtr& b : layouts) {
+      // Offsets and thresholds of each request its own, at times.
+      for (Request& r : b->problem.requests) {
+        if (i % 3 == 0) r.q_offset = dice.below(300) - 100;
+        if (i % 4 == 0)
+          r.threshold = {static_cast<attention::Threshold::Kind>(dice.below(3)),
+                         static_cast<float>(dice.below(5))};
+      }
+      INFO(profile.name << " " << print(c));
+      const AttentionRun run = ours->run(profile, b->problem, 1);
+      INFO(run.message);
+      REQUIRE(run.state == AttentionRun::State::kOk);
+      const AttentionRun want = emulated(profile, b->problem, 1);
+      REQUIRE(run.answer.out == want.answer.out);
+      for (std::size_t row = 0; row < want.answer.lse.size(); ++row)
+        REQUIRE(run.answer.lse[row].bits == want.answer.lse[row].bits);
+      if (!want.answer.out.empty()) {
+        REQUIRE(run.answer.decision->extents == want.answer.decision->extents);
+        REQUIRE(run.answer.decision->cells == want.answer.decision->cells);
+        REQUIRE(run.answer.visited == want.answer.visited);
+        REQUIRE(run.answer.skipped == want.answer.skipped);
+      }
+      ++served;
+      skipped += *want.answer.skipped;
+    }
+  }
+  CHECK(served > 100);
+  CHECK(skipped > 0);
+}
+
+TEST_CASE("rows that lie far apart keep their strides", "[VER-25.1]") {
+  const BuiltPtr b = build(small_case());
+  const std::int64_t stride = 1 << 12;
+  const SparseMemory k(static_cast<std::size_t>(stride * (b->k.rows + 1) * 2));
+  const SparseMemory v(static_cast<std::size_t>(stride * (b->k.rows + 1) * 2));
+  Problem far = b->problem;
+  far.requests.resize(1);
+  far.requests[0].k = spread_rows(b->k, stride, k);
+  far.requests[0].v = spread_rows(b->v, stride, v);
+  const auto call = DeviceCall::make(prefill(), far);
+  REQUIRE(call.has_value());
+  CHECK(call->nowhere(true).k.row_stride == stride);
+  const AttentionRun run = subject()->run(prefill(), far, 1);
+  INFO(run.message);
+  REQUIRE(run.state == AttentionRun::State::kOk);
+  CHECK(run.answer.out == emulated(prefill(), far, 1).answer.out);
+}
+
+TEST_CASE("every property of attention is run at sizes that our kernels have, and holds",
+          "[VER-25.2]") {
+  AttentionSuiteOptions options;
+  options.budget_seconds = 0;
+  const auto ours = subject();
+  for (const Property& property : properties())
+    for (const attention::Profile* const profile : {&prefill(), &decode()}) {
+      if (property.name == "large_offsets") continue;  // 13 GB of host memory; see above
+      const AttentionCell cell = run_attention_cell(property, *profile, *ours, options);
+      INFO(property.name << " of " << profile->name << ": " << cell.reason);
+      if (cell.finding && cell.finding->violation) INFO(cell.finding->violation->sentence);
+      using State = AttentionCell::State;
+      CHECK(cell.state != State::kMismatch);
+      CHECK(cell.state != State::kMistrusted);
+      CHECK((cell.state == State::kUnsupported) == (property.name == "sinks"));  // a call has none
+      CHECK((cell.cases == 0 || cell.declined < cell.cases || property.name == "sinks"));
+    }
+}
+
+TEST_CASE("what a call cannot say and what the launcher refuses is declined in a sentence",
+          "[VER-25.2]") {
+  const auto says = [](const AttentionCase& c, std::string_view profile, std::string_view words) {
+    const BuiltPtr b = build(c);
+    const AttentionRun run = subject()->run(**attention::find_profile(profile), b->problem, 1);
+    CAPTURE(print(c), run.message);
+    CHECK(run.state == AttentionRun::State::kUnsupported);
+    CHECK(run.message.find(words) != std::string::npos);
+  };
+  AttentionCase c = small_case();
+  says(c, "paper", "our kernels are assay-prefill-sm90 and assay-decode-sm90");
+  c.custom = true;
+  says(c, kPrefillProfile, "custom mask");
+  c = small_case();
+  c.v_dim = 32;
+  says(c, kPrefillProfile, "v_dim is 32 and head_dim 64");
+  c.dim = c.v_dim = 96;
+  says(c, kPrefillProfile, "head_dim is 96; the prefill kernel has 64, 128 and 256");
+  c.dim = c.v_dim = 64;
+  c.page = 48;
+  says(c, kPrefillProfile, "pages hold 48 rows");
+  const BuiltPtr b = build(small_case());
+  for (const float threshold : {-1.0f, std::numeric_limits<float>::quiet_NaN()}) {
+    b->problem.requests[1].threshold.value = threshold;
+    const AttentionRun run = subject()->run(prefill(), b->problem, 1);
+    CHECK(run.state == AttentionRun::State::kUnsupported);
+    CHECK(run.message.find("threshold is") == 0);
+  }
+}
+
+TEST_CASE("what a launch writes wrongly is told", "[VER-25.4]") {
+  const BuiltPtr b = with_gaps(*build(small_case()), 5, 0);
+  const auto told = [&](Fault fault) {
+    const AttentionRun run = subject(std::move(fault))->run(prefill(), b->problem, 1);
+    CHECK(run.state == AttentionRun::State::kFailed);
+    return run.message;
+  };
+  const auto out = [](const AttentionCall& c) {
+    return static_cast<std::uint16_t*>(data(c.out.data));
+  };
+  CHECK(told([&](const AttentionCall& c) { out(c)[71 * c.out.row_stride] = 0; }) ==
+        "row 71 of out or lse is no request's and was written");
+  CHECK(told([&](const AttentionCall& c) {
+          static_cast<float*>(data(c.lse.data))[70 * c.lse.row_stride] = 0;
+        }) == "row 70 of out or lse is no request's and was written");
+  CHECK(told([&](const AttentionCall& c) { out(c)[-1] = 0; }) ==
+        "bytes between out and out were overwritten");
+  // Two requests of as many rows: the gaps are equal.
+  CHECK(told([&](const AttentionCall& c) { out(c)[2 * c.out.rows * c.out.row_stride] = 0; }) ==
+        "bytes between out and lse were overwritten");
+  CHECK(told([&](const AttentionCall& c) {
+          std::memset(out(c) + 76 * c.out.row_stride + 64, 0xFA, 128);
+        }) == "out was not written at request 1 row 1 head 1");
+  CHECK(told([&](const AttentionCall& c) {
+          std::memset(static_cast<float*>(data(c.lse.data)) + 2 * c.lse.row_stride, 0xFA, 4);
+        }) == "lse was not written at request 0 row 2 head 0");
+  CHECK(told([](const AttentionCall& c) { ++c.counters[3]; }).find("the counter of head 1 says") ==
+        0);
+  CHECK(told([](const AttentionCall& c) {
+          if (c.decisions != nullptr) c.decisions[0] = 0;
+        }).find("the counter of head 0 says") == 0);
+  CHECK(
+      told([&](const AttentionCall& c) {
+        if (c.decisions != nullptr) out(c)[5] ^= 1;
+      })
+          .find("asked for decisions, the kernel gives other bits than without: out at row 0 head "
+                "0 element 5") == 0);
+}
+
+TEST_CASE("counters that contradict the profile are a finding though the bits are right",
+          "[VER-25.4]") {
+  const AttentionFunction counts_twice(
+      "counts twice", [](const attention::Profile& p, const Problem& problem, int threads) {
+        AttentionRun run = emulated(p, problem, threads);
+        *run.answer.skipped *= 2;
+        return run;
+      });
+  AttentionSuiteOptions options;
+  options.only = small_case();
+  const AttentionCell cell =
+      run_attention_cell(**find_property("truth"), prefill(), counts_twice, options);
+  REQUIRE(cell.state == AttentionCell::State::kMismatch);
+  REQUIRE(cell.finding->bits.has_value());
+  CHECK(cell.finding->bits->check == "attention.counters");
+}
+
+TEST_CASE("a launch that fails is told once, and the device not used again", "[VER-25.5]") {
+  const auto lost = device_subject(
+      "host", std::make_unique<HostDevice>(nullptr, bad_input("the kernel: unspecified failure")));
+  const BuiltPtr b = build(small_case());
+  HostDevice::runs = 0;
+  const AttentionRun first = lost->run(prefill(), b->problem, 1);
+  CHECK(first.state == AttentionRun::State::kFailed);
+  CHECK(first.message == "the kernel: unspecified failure");
+  const AttentionRun second = lost->run(prefill(), b->problem, 1);
+  CHECK(second.state == AttentionRun::State::kUnsupported);
+  CHECK(second.message ==
+        "the device is lost since an earlier call: the kernel: unspecified failure");
+  CHECK(HostDevice::runs == 1);
+}
+
+TEST_CASE("a wrong kernel of one shape gets cases of that shape", "[VER-25.2][VER-25.6]") {
+  AttentionCase c = check::usual_case(prefill());
+  CHECK(c.dtype == Dtype::kF16);
+  const AttentionCase one = served_case(c, std::pair{Dtype::kBf16, 128});
+  CHECK((one.dtype == Dtype::kBf16 && one.dim == 128 && one.v_dim == 128));
+  const AttentionCase any = served_case(c, std::nullopt);
+  CHECK((any.dtype == Dtype::kF16 && any.dim == 128 && any.v_dim == 128));
+}
+
+// Equivalents of verify/mutants/attention at the one shape that those are compiled for: the cases
+// of their properties must still tell them from the right kernel.
+TEST_CASE("at bf16 and 128 elements, properties notice what the CUDA mutants do", "[VER-25.6]") {
+  class Served : public AttentionFunction {
+   public:
+    using AttentionFunction::AttentionFunction;
+    AttentionCase served(const AttentionCase& c) const override {
+      return served_case(c, std::pair{Dtype::kBf16, 128});
+    }
+    std::int32_t served_page(std::int32_t rows) const override { return verify::served_page(rows); }
+  };
+  using attention::Profile;
+  struct Wrong {
+    std::string_view property;
+    void (*change)(Profile&);
+    AttentionRun (*fault)(const Profile&, const Problem&, int) = nullptr;
+  };
+  const Wrong list[] = {
+      {"tie", [](Profile& p) { p.skip.strict = false; }},
+      {"certificate", [](Profile& p) { p.skip.compare = attention::Compare::kExp; }},
+      {"maximum_kept", [](Profile& p) { p.skip.above_one = attention::LambdaAboveOne::kAllow; }},
+      {"own_length", [](Profile& p) { p.skip.lambda_length = attention::LambdaLength::kNone; }},
+      {"thresholds", nullptr, faults::first_request_rules},
+      {"veto", nullptr, faults::warp_votes_alone},
+      {"padding_vote", [](Profile& p) { p.skip.padding_rows = attention::PaddingRows::kVote; }},
+      {"trace", [](Profile& p) { p.skip.kept_first = 2; }},
+      {"rising", [](Profile& p) { p.softmax.correction = attention::CorrectionForm::kNone; }},
+      {"truth", [](Profile& p) { p.softmax.tree = attention::SumTree::kThreadRunning; }},
+      {"truth", [](Profile& p) { p.softmax.exp = attention::ExpForm::kSubtractMultiply; }},
+      {"lse", [](Profile& p) { p.softmax.lse = attention::LseForm::kLn; }},
+      {"no_keys", [](Profile& p) { p.softmax.empty = attention::EmptyGuard::kNever; }},
+      {"poison", [](Profile& p) { p.skip.padding_fill = attention::PaddingFill::kNeighbour; }},
+      {"groups", nullptr, faults::heads_modulo},
+      {"paged", nullptr, faults::page_index_ignored},
+      {"ragged", nullptr, faults::wrong_request_rows},
+      {"counts", nullptr, faults::first_tile_not_counted},
+  };
+  AttentionSuiteOptions options;
+  options.budget_seconds = 0;
+  for (const Wrong& wrong : list) {
+    const Served subject("wrong", [&](const Profile& p, const Problem& problem, int threads) {
+      if (wrong.fault != nullptr) return wrong.fault(p, problem, threads);
+      Profile changed = p;
+      wrong.change(changed);
+      return emulated(changed, problem, threads);
+    });
+    const AttentionCell cell =
+        run_attention_cell(**find_property(wrong.property), prefill(), subject, options);
+    INFO(wrong.property << " " << cell.reason);
+    CHECK(cell.state == AttentionCell::State::kMismatch);
+    CHECK(cell.declined == 0);
+  }
+}
+
+TEST_CASE("a name that no subject or wrong kernel has is told with those there are",
+          "[VER-25.5][VER-25.6]") {
+  const auto sim = load_attention_subject("sim", "vote_not_strict");
+  REQUIRE_FALSE(sim.has_value());
+  CHECK(sim.error().sentence.find("wrong CUDA kernel") != std::string::npos);
+  const auto cuda = load_attention_subject("cuda", "no_such_fault");
+  REQUIRE_FALSE(cuda.has_value());
+  CHECK(cuda.error().sentence.find("cuda") != std::string::npos);
+  CHECK(cuda_attention_mutants().empty());
+}

@@ -1,0 +1,19 @@
+// The CUDA subject of a build without CUDA: there is none, and it says so.
+#include "verify/attention/cuda_attention.hpp"
+#include "verify/attention/long.hpp"
+
+namespace assay::verify {
+
+Expected<std::unique_ptr<AttentionSubject>> load_cuda_attention(std::optional<std::string_view>) {
+  return unsupported(
+      "subject \"cuda\" needs a build with nvcc and the CUDA runtime, and this build is without; "
+      "allowed are sim and plugin:FILE");
+}
+
+std::vector<std::string_view> cuda_attention_mutants() { return {}; }
+
+Expected<LongResult> run_long(const LongCase&, const LongOptions&) {
+  return load_cuda_attention(std::nullopt).error();
+}
+
+}  // namespace assay::verify
