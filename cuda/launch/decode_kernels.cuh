@@ -19,7 +19,6 @@ DecodeKernel decode_kernel_of() {
   kernel.blocks = Shape::kBlocks;
   kernel.rows = Shape::kRows;
   kernel.merge_warps = kMergeWarps;
-  kernel.merge_columns = kMergeColumns;
   return kernel;
 }
 

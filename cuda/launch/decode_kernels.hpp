@@ -11,10 +11,9 @@ struct DecodeKernel {
   const void* merge = nullptr;
   int threads = 0;
   int shared_bytes = 0;
-  int blocks = 0;         // of a multiprocessor
-  int rows = 0;           // of a unit that it has room for
-  int merge_warps = 0;    // of a block
-  int merge_columns = 0;  // of a warp
+  int blocks = 0;       // of a multiprocessor
+  int rows = 0;         // of a unit that it has room for
+  int merge_warps = 0;  // of a block
 };
 DecodeKernel find_decode_kernel(const AttentionCall& call);
 

@@ -34,15 +34,15 @@ void fill_decode(const AttentionCall& c, const DecodeSizes& sizes, DecodeParams&
 }
 
 // Begins while the last blocks before it still run, and waits for them inside.
-Status launch_merge(const AttentionCall& c, const DecodeSizes& sizes, const DecodeKernel& kernel,
-                    DecodeParams& params, cudaStream_t on) {
-  const std::int64_t rows =
-      std::int64_t{c.requests} * c.kv_heads * sizes.units * params.partials.rows;
+Status launch_merge(const AttentionCall& c, const DecodeKernel& kernel, DecodeParams& params,
+                    cudaStream_t on) {
+  const std::int64_t warps =
+      attention_kernels::merge_warps(c.requests, c.kv_heads, params.partials, c.head_dim);
+  const std::int64_t blocks = (warps + kernel.merge_warps - 1) / kernel.merge_warps;
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
-  const auto warps = static_cast<std::int64_t>(kernel.merge_warps);
-  const cudaLaunchConfig_t config{dim3(static_cast<unsigned>((rows + warps - 1) / warps)),
+  const cudaLaunchConfig_t config{dim3(static_cast<unsigned>(blocks)),
                                   dim3(static_cast<unsigned>(kernel.merge_warps * 32)),
                                   0,
                                   on,
@@ -97,7 +97,7 @@ Status launch_decode_kernel(const AttentionCall& call, const DecodeKernel& kerne
                               dim3(static_cast<unsigned>(kernel.threads)), arguments,
                               static_cast<std::size_t>(kernel.shared_bytes), on),
              "launching the decode kernel");
-  return sizes.chunks > 1 ? launch_merge(call, sizes, kernel, params, on) : Status(Done{});
+  return sizes.chunks > 1 ? launch_merge(call, kernel, params, on) : Status(Done{});
 }
 
 DecodeKernel find_decode_kernel(const AttentionCall& call) {

@@ -9,7 +9,6 @@
 namespace assay::attention_kernels {
 
 inline constexpr int kMergeWarps = 4;
-inline constexpr int kMergeColumns = 32;  // of a warp, one a lane
 
 // T as the decode kernel's: of the output, or e4m3, where p.out_f16 tells.
 template <class T, int kDim>
@@ -17,20 +16,15 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
     merge_kernel(const __grid_constant__ DecodeParams p) {
   const int lane = thread_index() % 32;
   const PrefillParams& c = p.call;
-  std::int64_t n = std::int64_t{block_index()} * kMergeWarps + warp_index();
-  const int column = static_cast<int>(n % (kDim / kMergeColumns)) * kMergeColumns + lane;
-  n /= kDim / kMergeColumns;
-  const int row = static_cast<int>(n % p.partials.rows);
-  n /= p.partials.rows;
-  DecodePlace place;
-  place.head = static_cast<std::int32_t>(n % p.kv_heads);
-  n /= p.kv_heads;
-  place.unit = static_cast<std::int32_t>(n % p.partials.units);
-  const std::int64_t request = n / p.partials.units;
+  const MergePlace m = merge_place(std::int64_t{block_index()} * kMergeWarps + warp_index(),
+                                   p.kv_heads, p.partials, kDim);
+  const std::int32_t request = m.request;
+  const int row = m.row, column = m.column + lane;
+  DecodePlace place = m.place;
   Range chunks;
   RequestShape shape;
   if (request < c.requests) {
-    shape = decode_shape_of(p, static_cast<int>(request));
+    shape = decode_shape_of(p, request);
     if (row < bounded(shape.q_len * c.group - place.unit * kUnitRows, kUnitRows))
       chunks = chunks_of(
           decode_tiles({c.mask, c.mask_size, shape.q_offset}, shape, c.group, place.unit).visited);
@@ -40,8 +34,7 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
 
   place.chunk = chunks.begin;
   const int pieces = chunks.count();
-  const std::int64_t first =
-      p.partials.entry(static_cast<std::int32_t>(request), p.kv_heads, place);
+  const std::int64_t first = p.partials.entry(request, p.kv_heads, place);
   const PieceEnd* const ends = p.partial_ends + first * p.partials.rows + row;
   const float* const parts = p.partial_out + (first * p.partials.rows + row) * kDim + column;
   // What is loaded of 32 pieces flies together: ends a lane each, and this lane's column of all.
@@ -81,8 +74,8 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
   const RowEnd end = merged_end(base, sum, c.v_scale);
   const auto at = [&](std::int64_t request_stride, std::int64_t row_stride,
                       std::int64_t head_stride) {
-    return decode_place_of_row(c, static_cast<std::int32_t>(request), shape, place, row,
-                               request_stride, row_stride, head_stride);
+    return decode_place_of_row(c, request, shape, place, row, request_stride, row_stride,
+                               head_stride);
   };
   if (c.lse != nullptr && column == 0)
     c.lse[at(c.lse_request_stride, c.lse_row_stride, c.lse_head_stride)] = end.lse_log2;

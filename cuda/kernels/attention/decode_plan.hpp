@@ -94,4 +94,32 @@ struct PartialShape {
   }
 };
 
+// What a warp of the merge does: 32 columns of a row, one a lane.
+inline constexpr int kMergeColumns = 32;
+struct MergePlace {
+  std::int32_t request = 0;  // one that does not exist: nothing to do
+  DecodePlace place;         // of the unit; its chunk is not said
+  std::int32_t row = 0;      // of the unit
+  std::int32_t column = 0;   // the first of 32
+};
+ASSAY_HD constexpr std::int64_t merge_warps(std::int32_t requests, std::int32_t kv_heads,
+                                            const PartialShape& shape, std::int32_t head_dim) {
+  return std::int64_t{requests} * kv_heads * shape.units * shape.rows * (head_dim / kMergeColumns);
+}
+ASSAY_HD constexpr MergePlace merge_place(std::int64_t n, std::int32_t kv_heads,
+                                          const PartialShape& shape, std::int32_t head_dim) {
+  const auto take = [&](std::int32_t count) {
+    const auto digit = static_cast<std::int32_t>(n % count);
+    n /= count;
+    return digit;
+  };
+  MergePlace m;
+  m.column = take(head_dim / kMergeColumns) * kMergeColumns;
+  m.row = take(shape.rows);
+  m.place.head = take(kv_heads);
+  m.place.unit = take(shape.units);
+  m.request = static_cast<std::int32_t>(n);
+  return m;
+}
+
 }  // namespace assay::attention_kernels

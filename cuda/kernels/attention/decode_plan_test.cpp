@@ -110,6 +110,25 @@ TEST_CASE("every chunk of every unit has a place of its own to wait in", "[CUD-7
   CHECK(PartialShape{1 << 20, 1 << 10, 64}.entry(3, 4, {1, 0, 0}) == std::int64_t{13} << 30);
 }
 
+TEST_CASE("the merge's warps cover every column of every row of every unit once", "[CUD-7.4]") {
+  for (const int dim : {64, 128, 256}) {
+    const PartialShape shape{3, 5, 6};
+    std::set<std::tuple<int, int, int, int, int>> seen;
+    const std::int64_t warps = merge_warps(4, 2, shape, dim);
+    for (std::int64_t n = 0; n < warps; ++n) {
+      const MergePlace m = merge_place(n, 2, shape, dim);
+      CHECK(m.request < 4);
+      CHECK(m.place.head < 2);
+      CHECK(m.place.unit < 3);
+      CHECK(m.row < 6);
+      CHECK(m.column <= dim - kMergeColumns);
+      CHECK(seen.insert({m.request, m.place.head, m.place.unit, m.row, m.column}).second);
+    }
+    CHECK(seen.size() == static_cast<std::size_t>(4 * 2 * 3 * 6 * dim / kMergeColumns));
+    CHECK(merge_place(warps, 2, shape, dim).request == 4);
+  }
+}
+
 template <class Shape>
 void check_shared_memory() {
   // Parts in order, none over another, tiles where the swizzle needs them.
