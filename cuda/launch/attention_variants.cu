@@ -21,10 +21,10 @@ PrefillVariant variant(const char* name, PrefillMode mode) {
 
 std::vector<PrefillVariant> prefill_variants(PrefillMode mode) {
   return {
-      variant<Tuning{2, 2, true}>("keys 2", mode),
-      variant<Tuning{4, 2, true}>("keys 4", mode),
-      variant<Tuning{3, 3, false}>("values 3, queries shared", mode),
-      variant<Tuning{3, 2, false}>("queries shared", mode),
+      variant<Tuning{3, 2, true}>("values 2", mode),
+      variant<Tuning{2, 3, true}>("keys 2", mode),
+      variant<Tuning{2, 4, true}>("keys 2, values 4", mode),
+      variant<Tuning{3, 3, false}>("queries shared", mode),
   };
 }
 

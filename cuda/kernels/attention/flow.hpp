@@ -110,14 +110,15 @@ ASSAY_DEVICE ASSAY_INLINE void compute(Io& io, const TileRanges& mine, R& rings,
     // Nothing is pending.
     io.wait_keys(rings.keys);
     io.issue_scores(rings.keys);
-    io.wait_scores_alone();
-    io.release_keys(rings.keys);
-    if (tile + 1 == visited.end) io.release_queries();
-    keeps = io.decide(mine, tile);
+    // Behind the scores, which take longer. Was there a tile before, it was skipped.
     if (tile != visited.begin) {
       io.wait_values(before);
       io.release_values(before);
     }
+    io.wait_scores_alone();
+    io.release_keys(rings.keys);
+    if (tile + 1 == visited.end) io.release_queries();
+    keeps = io.decide(mine, tile);
     before = rings.values;
     rings.advance();
     ++tile;
@@ -173,14 +174,14 @@ ASSAY_DEVICE ASSAY_INLINE void compute_apart(Io& io, const TileRanges& mine, R& 
   for (std::int32_t tile = visited.begin; tile < visited.end; ++tile) {
     io.wait_keys(rings.keys);
     io.issue_scores(rings.keys);
-    io.wait_scores_alone();
-    io.release_keys(rings.keys);
-    if (tile + 1 == visited.end) io.release_queries();
-    const bool keeps = io.decide(mine, tile);
     if (owes) {
       io.wait_values(before);
       io.release_values(before);
     }
+    io.wait_scores_alone();
+    io.release_keys(rings.keys);
+    if (tile + 1 == visited.end) io.release_queries();
+    const bool keeps = io.decide(mine, tile);
     owes = !keeps;
     before = rings.values;
     if (keeps) {
