@@ -112,7 +112,7 @@ class CellRun {
     const auto end = Clock::now() + std::chrono::duration<double>(options_.budget_seconds);
     Dice dice(options_.seed);
     for (std::int64_t i = 0; i < options_.random_cases_max && Clock::now() < end; ++i) {
-      if (holds_on(subject_.served(random_case(profile_, dice)))) continue;
+      if (holds_on(subject_.drawn(random_case(profile_, dice)))) continue;
       if (options_.shrink) shrink();
       return;
     }
