@@ -233,30 +233,6 @@ Status check_call(const AttentionCall& c, const Asked& asked) {
 
 }  // namespace
 
-DecodeSizes decode_sizes(const AttentionCall& c) {
-  const auto least = [](std::int64_t limit, std::int64_t rows) {
-    return limit > 0 ? std::min(limit, rows) : rows;
-  };
-  DecodeSizes s;
-  const bool pages = c.pages.block_table != nullptr;
-  s.q_len = least(c.lengths.q_len_max, c.q.rows);
-  s.kv_len = least(c.lengths.kv_len_max, pages ? c.pages.table_stride * c.k.rows : c.k.rows);
-  const std::int64_t rows = s.q_len * (c.q_heads / std::max(1, c.kv_heads));
-  constexpr std::int64_t kUnit = attention_kernels::kUnitRows;
-  constexpr std::int64_t kChunk = attention_kernels::kChunkTiles * attention_kernels::kDecodeTile;
-  s.units = (rows + kUnit - 1) / kUnit;
-  s.chunks = std::max<std::int64_t>(1, (s.kv_len + kChunk - 1) / kChunk);
-  s.rows = (std::min(rows, kUnit) + 1) / 2 * 2;
-  s.entries = s.chunks > 1 ? std::int64_t{c.requests} * c.kv_heads * s.units * s.chunks : 0;
-  s.workspace_bytes = kDecodePartialsAt + static_cast<std::size_t>(s.entries * s.rows) *
-                                              (static_cast<std::size_t>(c.head_dim) * 4 + 8);
-  return s;
-}
-
-std::size_t decode_workspace_bytes(const AttentionCall& c) {
-  return decode_sizes(c).workspace_bytes;
-}
-
 Status check_prefill(const AttentionCall& c) {
   ASSAY_CHECK(check_call(c, {"prefill", prefill_kv_tile(c.head_dim), 1}));
   return check_work(c);

@@ -3,7 +3,7 @@
 #include <functional>
 #include <string>
 
-#include "cuda/launch/attention_launch.hpp"
+#include "cuda/launch/decode_sizes.hpp"
 #include "model/core/testing.hpp"
 
 namespace assay::cuda {
@@ -211,6 +211,20 @@ TEST_CASE("a decode's workspace holds every chunk that may have to wait", "[CUD-
   c.k.rows = c.v.rows = 640;
   c.lengths.kv_len_max = 0;
   CHECK(decode_workspace_bytes(c) == 256 + 2 * 2 * 4 * 12 * (128 * 4 + 8));
+}
+
+TEST_CASE("pieces of work are whole units where these keep the blocks busy", "[CUD-7.2]") {
+  CHECK(decode_chunks_per_piece(256, 8, 264) == 8);
+  CHECK(decode_chunks_per_piece(4, 32, 264) == 1);
+  CHECK(decode_chunks_per_piece(300, 8, 264) == 2);  // 36 whole units would run alone
+  CHECK(decode_chunks_per_piece(5000, 8, 264) == 8);
+  CHECK(decode_chunks_per_piece(1, 1, 264) == 1);
+  for (int units = 1; units < 600; units += 7)
+    for (int chunks = 1; chunks < 40; chunks += 3) {
+      const std::int64_t each = decode_chunks_per_piece(units, chunks, 132);
+      CHECK(each >= 1);
+      CHECK(each <= chunks);
+    }
 }
 
 TEST_CASE("a decode is refused in its own words", "[CUD-7.5]") {

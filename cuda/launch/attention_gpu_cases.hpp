@@ -70,6 +70,7 @@ inline rc::Gen<GpuCase> cases(bool decode) {
         if (decode) {
           if (c.mask_size < 64) c.mask_size <<= *rc::gen::inRange(0, 8);
           c.blocks = *rc::gen::element(0, 0, 1, 2, 3, 7);
+          c.chunks = *rc::gen::element(0, 0, 1, 1, 2, 3, 9);
           c.bounds = *rc::gen::inRange(0, 4) != 0;
         }
         c.seed = *rc::gen::arbitrary<unsigned>();

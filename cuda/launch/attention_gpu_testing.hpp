@@ -49,7 +49,7 @@ struct GpuCase {
   bool decisions = true;  // asked for: another kernel
   bool lse = true;
   std::int64_t k_head_stride = 0;  // elements between heads of k, if not the layout's own; packed
-  int blocks = 0;                  // of a decode, at most; 0: as many as fit
+  int blocks = 0, chunks = 0;      // of a decode: DecodeSplit's
   bool bounds = true;              // the call says how long requests are at most
   unsigned seed = 0;
 };
@@ -61,8 +61,8 @@ inline std::ostream& operator<<(std::ostream& out, const GpuCase& c) {
       << " layout=" << static_cast<int>(c.layout) << ":" << c.page_rows
       << " threshold=" << static_cast<int>(c.source) << " spread=" << c.spread
       << " contrast=" << c.contrast << " values=" << static_cast<int>(c.values)
-      << " decisions=" << c.decisions << " lse=" << c.lse << " blocks=" << c.blocks
-      << " bounds=" << c.bounds << " seed=" << c.seed << " q,kv,t=";
+      << " decisions=" << c.decisions << " lse=" << c.lse << " blocks=" << c.blocks << ":"
+      << c.chunks << " bounds=" << c.bounds << " seed=" << c.seed << " q,kv,t=";
   for (std::size_t i = 0; i < c.q_lens.size(); ++i)
     out << c.q_lens[i] << "," << c.kv_lens[i] << "," << c.thresholds[i] << " ";
   return out;
@@ -120,7 +120,8 @@ class GpuProblem {
   }
   Status launch(Stream stream) {
     if (!case_.decode) return launch_prefill(call_, stream);
-    return launch_decode_kernel(call_, find_decode_kernel(call_), case_.blocks, stream);
+    return launch_decode_kernel(call_, find_decode_kernel(call_), {case_.blocks, case_.chunks},
+                                stream);
   }
   AttentionCall& call() { return call_; }
   // Uploads the inputs, and poison for the outputs.

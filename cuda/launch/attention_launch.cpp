@@ -66,21 +66,21 @@ Expected<AttentionDevice> hopper(std::string_view kernel) {
   return d;
 }
 
-Status fill_params(const AttentionCall& c, const AttentionDevice& device, int tile,
+Status fill_params(const AttentionCall& c, const AttentionDevice& device, int tile, int fetch_bytes,
                    PrefillParams& p) {
   const bool packed_q = c.lengths.first_q != nullptr;
   const bool packed_kv = c.lengths.first_kv != nullptr;
   const bool paged = c.pages.block_table != nullptr;
   ASSAY_CHECK(tensor_map("q", c.q, c.dtype, c.head_dim, c.q_heads, packed_q ? 1 : c.requests,
-                         attention_kernels::kUnitRows, p.q));
+                         attention_kernels::kUnitRows, fetch_bytes, p.q));
   const int box_rows = paged ? static_cast<int>(std::min<std::int64_t>(c.k.rows, tile)) : tile;
   const std::int64_t kv_requests = paged ? c.pages.num_pages : packed_kv ? 1 : c.requests;
   // Without a key nothing is loaded, but a map must be of something.
   const bool no_keys = c.k.rows == 0;
   ASSAY_CHECK(tensor_map("k", no_keys ? c.q : c.k, c.dtype, c.head_dim, no_keys ? 1 : c.kv_heads,
-                         no_keys ? 1 : kv_requests, box_rows, p.k));
+                         no_keys ? 1 : kv_requests, box_rows, fetch_bytes, p.k));
   ASSAY_CHECK(tensor_map("v", no_keys ? c.q : c.v, c.dtype, c.head_dim, no_keys ? 1 : c.kv_heads,
-                         no_keys ? 1 : kv_requests, box_rows, p.v));
+                         no_keys ? 1 : kv_requests, box_rows, fetch_bytes, p.v));
   p.out = static_cast<std::uint16_t*>(const_cast<void*>(c.out.data));
   p.out_request_stride = c.out.request_stride;
   p.out_row_stride = c.out.row_stride;
@@ -162,7 +162,7 @@ Status launch_prefill_kernel(const AttentionCall& call, const PrefillKernel& ker
   if (work == 0) return Done{};
   ASSAY_TRY(const AttentionDevice device, hopper("prefill"));
   PrefillParams params{};
-  ASSAY_CHECK(fill_params(call, device, prefill_kv_tile(call.head_dim), params));
+  ASSAY_CHECK(fill_params(call, device, prefill_kv_tile(call.head_dim), 256, params));
   ASSAY_CUDA(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   kernel.shared_bytes),
              "preparing the prefill kernel");

@@ -28,7 +28,8 @@ Expected<Encode> encoder() {
 }  // namespace
 
 Status tensor_map(std::string_view name, const AttentionRows& rows, Dtype dtype, int head_dim,
-                  int heads, std::int64_t requests, int box_rows, CUtensorMap& map) {
+                  int heads, std::int64_t requests, int box_rows, int fetch_bytes,
+                  CUtensorMap& map) {
   static const Expected<Encode> encode = encoder();
   if (!encode) return encode.error();
   const cuuint64_t bytes = dtype_bits(dtype) / 8;
@@ -51,7 +52,10 @@ Status tensor_map(std::string_view name, const AttentionRows& rows, Dtype dtype,
       (*encode)(&map, bytes == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_UINT16,
                 4, const_cast<void*>(rows.data), extents, strides, box, steps,
                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+                fetch_bytes == 256   ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B
+                : fetch_bytes == 128 ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B
+                                     : CU_TENSOR_MAP_L2_PROMOTION_NONE,
+                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS)
     return bad_input(fmt::format(
         "the driver refuses a map of {} (error {}): {} elements, {} rows, {} heads, {} requests, "

@@ -144,7 +144,7 @@ class DecodeBench {
       for (const DecodeVariant& v : decode_variants()) variants.push_back(v);
     for (const DecodeVariant& variant : variants) {
       const auto launch = [&](std::size_t turn) {
-        return launch_decode_kernel(call_of(turn), variant.kernel, 0, stream_.stream());
+        return launch_decode_kernel(call_of(turn), variant.kernel, {}, stream_.stream());
       };
       ASSAY_TRY(const Times times, time(t, launch));
       if (dense_ms_ == 0) dense_ms_ = times.median;

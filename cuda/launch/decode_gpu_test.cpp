@@ -72,7 +72,7 @@ TEST_CASE("random decodes have the model's bits, decisions and counters",
   CHECK(kept > 0);
 }
 
-TEST_CASE("neither the number of blocks nor the kernel's room for rows changes a bit of a decode",
+TEST_CASE("neither blocks, splits nor the kernel's room for rows change a bit of a decode",
           "[CUD-7.2]") {
   GpuCase c = decode_case({6000, 4095, 100});
   c.q_heads = 8;
@@ -83,9 +83,12 @@ TEST_CASE("neither the number of blocks nor the kernel's room for rows changes a
     c.bounds = bounds;
     c.decisions = bounds;
     for (const int blocks : {0, 1, 2, 5, 11, 100}) {
-      c.blocks = blocks;
-      INFO(c);
-      REQUIRE(verdict(c) == "");
+      for (const int chunks : {0, 1, 2, 3}) {
+        c.blocks = blocks;
+        c.chunks = chunks;
+        INFO(c);
+        REQUIRE(verdict(c) == "");
+      }
     }
   }
 }

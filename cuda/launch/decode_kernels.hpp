@@ -11,16 +11,21 @@ struct DecodeKernel {
   const void* merge = nullptr;
   int threads = 0;
   int shared_bytes = 0;
-  int blocks = 0;       // of a multiprocessor
-  int rows = 0;         // of a unit that it has room for
-  int merge_warps = 0;  // of a block
+  int blocks = 0;         // of a multiprocessor
+  int rows = 0;           // of a unit that it has room for
+  int merge_warps = 0;    // of a block
+  int fetch_bytes = 256;  // by which device memory is read, as tensor_map() has it
 };
 DecodeKernel find_decode_kernel(const AttentionCall& call);
 
-// launch_decode with another kernel than find_decode_kernel's, of the call's type, size and rows,
-// and with `blocks` blocks at most (0: as many as fit), which changes no bit.
-Status launch_decode_kernel(const AttentionCall& call, const DecodeKernel& kernel, int blocks,
-                            Stream stream);
+// What changes no bit of a launch; 0 leaves it to the launcher.
+struct DecodeSplit {
+  int blocks = 0;            // at most
+  int chunks_per_piece = 0;  // of work
+};
+// launch_decode with another kernel than find_decode_kernel's, of the call's type, size and rows.
+Status launch_decode_kernel(const AttentionCall& call, const DecodeKernel& kernel,
+                            const DecodeSplit& split, Stream stream);
 
 // The files that instantiate them, one a type. `rows`: of the longest unit.
 DecodeKernel find_decode_kernel_bf16(int head_dim, int rows);

@@ -33,23 +33,20 @@ void fill_decode(const AttentionCall& c, const DecodeSizes& sizes, DecodeParams&
       partials + static_cast<std::size_t>(sizes.entries * sizes.rows) * sizeof(PieceEnd));
 }
 
-// Begins while the last blocks before it still run, and waits for them inside.
-Status launch_merge(const AttentionCall& c, const DecodeKernel& kernel, DecodeParams& params,
-                    cudaStream_t on) {
-  const std::int64_t warps =
-      attention_kernels::merge_warps(c.requests, c.kv_heads, params.partials, c.head_dim);
-  const std::int64_t blocks = (warps + kernel.merge_warps - 1) / kernel.merge_warps;
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
+// `early`: the kernel may begin while the one before it still runs, and waits for it inside.
+Status launch(const void* function, std::int64_t blocks, int threads, int shared_bytes, bool early,
+              DecodeParams& params, cudaStream_t on, const char* what) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
   const cudaLaunchConfig_t config{dim3(static_cast<unsigned>(blocks)),
-                                  dim3(static_cast<unsigned>(kernel.merge_warps * 32)),
-                                  0,
+                                  dim3(static_cast<unsigned>(threads)),
+                                  static_cast<std::size_t>(shared_bytes),
                                   on,
-                                  &early,
-                                  1};
+                                  &attribute,
+                                  early ? 1u : 0u};
   void* arguments[] = {&params};
-  ASSAY_CUDA(cudaLaunchKernelExC(&config, kernel.merge, arguments), "launching the merge kernel");
+  ASSAY_CUDA(cudaLaunchKernelExC(&config, function, arguments), what);
   return Done{};
 }
 
@@ -57,11 +54,11 @@ Status launch_merge(const AttentionCall& c, const DecodeKernel& kernel, DecodePa
 
 Status launch_decode(const AttentionCall& call, Stream stream) {
   ASSAY_CHECK(check_decode(call));
-  return launch_decode_kernel(call, find_decode_kernel(call), 0, stream);
+  return launch_decode_kernel(call, find_decode_kernel(call), {}, stream);
 }
 
-Status launch_decode_kernel(const AttentionCall& call, const DecodeKernel& kernel, int blocks,
-                            Stream stream) {
+Status launch_decode_kernel(const AttentionCall& call, const DecodeKernel& kernel,
+                            const DecodeSplit& split, Stream stream) {
   ASSAY_CHECK(check_decode(call));
   if (kernel.function == nullptr)
     return unsupported(fmt::format("this build has no decode kernel for {} and head_dim {}",
@@ -75,29 +72,37 @@ Status launch_decode_kernel(const AttentionCall& call, const DecodeKernel& kerne
     ASSAY_CUDA(cudaMemsetAsync(call.decisions, 0, cells, on), "zeroing decisions");
   }
   const DecodeSizes sizes = decode_sizes(call);
-  const std::int64_t work =
-      std::int64_t{call.requests} * call.kv_heads * sizes.units * sizes.chunks;
-  if (work == 0) return Done{};
+  const std::int64_t units = std::int64_t{call.requests} * call.kv_heads * sizes.units;
+  if (units == 0) return Done{};
   ASSAY_TRY(const AttentionDevice device, hopper("decode"));
+  const std::int64_t room =
+      split.blocks > 0 ? split.blocks : std::int64_t{device.multiprocessors} * kernel.blocks;
+  const std::int64_t each = split.chunks_per_piece > 0
+                                ? split.chunks_per_piece
+                                : decode_chunks_per_piece(units, sizes.chunks, room);
+  const std::int64_t splits = (sizes.chunks + each - 1) / each;
+  const std::int64_t work = units * splits;
+
   DecodeParams params{};
-  ASSAY_CHECK(fill_params(call, device, kDecodeKvTile, params.call));
+  ASSAY_CHECK(fill_params(call, device, kDecodeKvTile, kernel.fetch_bytes, params.call));
   fill_decode(call, sizes, params);
+  params.chunks_per_piece = static_cast<std::int32_t>(each);
   ASSAY_CUDA(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   kernel.shared_bytes),
              "preparing the decode kernel");
-  const int room = device.multiprocessors * kernel.blocks;
-  const std::int64_t grid = std::min<std::int64_t>(work, blocks > 0 ? blocks : room);
   // Where every block has one piece, nobody asks for another.
-  params.takes_more = work > grid;
+  params.takes_more = work > room;
   if (params.takes_more != 0)
     ASSAY_CUDA(cudaMemsetAsync(params.call.next_work, 0, sizeof *params.call.next_work, on),
                "zeroing the count of work");
-  void* arguments[] = {&params};
-  ASSAY_CUDA(cudaLaunchKernel(kernel.function, dim3(static_cast<unsigned>(grid)),
-                              dim3(static_cast<unsigned>(kernel.threads)), arguments,
-                              static_cast<std::size_t>(kernel.shared_bytes), on),
-             "launching the decode kernel");
-  return sizes.chunks > 1 ? launch_merge(call, kernel, params, on) : Status(Done{});
+  const bool zeroed = params.takes_more != 0 || call.decisions != nullptr;
+  ASSAY_CHECK(launch(kernel.function, std::min(work, room), kernel.threads, kernel.shared_bytes,
+                     !zeroed, params, on, "launching the decode kernel"));
+  if (splits == 1) return Done{};
+  const std::int64_t warps =
+      attention_kernels::merge_warps(call.requests, call.kv_heads, params.partials, call.head_dim);
+  return launch(kernel.merge, (warps + kernel.merge_warps - 1) / kernel.merge_warps,
+                kernel.merge_warps * 32, 0, true, params, on, "launching the merge kernel");
 }
 
 DecodeKernel find_decode_kernel(const AttentionCall& call) {

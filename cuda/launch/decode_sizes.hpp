@@ -24,4 +24,9 @@ inline constexpr std::size_t kDecodePartialsAt = 256;
 // Of a call whose shape has been checked, or is positive.
 DecodeSizes decode_sizes(const AttentionCall& call);
 
+// How many chunks a piece of work has, so that the whole ends soonest: all of a unit's where units
+// keep the blocks busy, which leaves nothing to merge; fewer where they do not, or where the last
+// pieces would run alone (SPEC CUD-7.2). `units` of all requests and key heads.
+std::int64_t decode_chunks_per_piece(std::int64_t units, std::int64_t chunks, std::int64_t blocks);
+
 }  // namespace assay::cuda

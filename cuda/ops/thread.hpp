@@ -35,6 +35,9 @@ __device__ inline float broadcast(float value, int lane) {
 __device__ inline int shuffle_up(int value, int distance) {
   return __shfl_up_sync(0xFFFFFFFFu, value, static_cast<unsigned>(distance));
 }
+__device__ inline float shuffle_up(float value, int distance) {
+  return __shfl_up_sync(0xFFFFFFFFu, value, static_cast<unsigned>(distance));
+}
 // A bit per lane.
 __device__ inline std::uint32_t ballot(bool value) { return __ballot_sync(0xFFFFFFFFu, value); }
 

@@ -102,6 +102,8 @@ const std::vector<Change>& changes() {
       {"lse", kPrefill, [](Profile& p) { p.softmax.lse = LseForm::kLn; }},
       {"partial", kXqa, [](Profile& p) { p.softmax.partial = Partial::kF32; },
        [](Case& c) { c.splits = 3; }},
+      {"folded", kDecode, [](Profile& p) { p.softmax.partial = Partial::kF32; },
+       [](Case& c) { c.kv_lens = {5000}; }},
       {"max_nan", kPrefill, [](Profile& p) { p.softmax.max_nan = numerics::NanRule::kDrop; },
        [](Case& c) { c.dtype = Dtype::kBf16; }, one_nan_key},
       {"zero_sum", kPrefill, [](Profile& p) { p.softmax.zero_sum = ZeroSum::kInfinite; }, no_keys},

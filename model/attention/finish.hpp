@@ -24,7 +24,8 @@ class Finish {
 
   // Everything about a row but its elements; gives the LSE.
   ASSAY_HD F32 row(int i, int q_head) const {
-    return rounds_partials() ? merge_rounded(i, q_head) : merge_f32(i, q_head);
+    if (rounds_partials()) return merge_rounded(i, q_head);
+    return folds() ? merge_folded(i, q_head) : merge_f32(i, q_head);
   }
 
   // Bits of the output's type.
@@ -40,8 +41,11 @@ class Finish {
       bool first = true;
       for (int p = 0; p < pieces_; ++p) {
         if (s_.started[p] == 0) continue;
-        const F32 w = weight(p, i).weight;
-        x = first ? fp_.mul(o(p, i, column), w) : fp_.fma(o(p, i, column), w, x);
+        const PieceWeight& w = weight(p, i);
+        if (folds())
+          x = first ? o(p, i, column) : fp_.fma(o(p, i, column), w.weight, fp_.mul(x, w.factor));
+        else
+          x = first ? fp_.mul(o(p, i, column), w.weight) : fp_.fma(o(p, i, column), w.weight, x);
         first = false;
       }
     }
@@ -52,6 +56,7 @@ class Finish {
   ASSAY_HD bool rounds_partials() const {
     return soft_.partial == Partial::kRounded && pieces_ > 1;
   }
+  ASSAY_HD bool folds() const { return soft_.partial == Partial::kFolded; }
   ASSAY_HD bool single() const { return pieces_ == 1 && s_.started[0] != 0; }
   ASSAY_HD F32 o(int piece, int i, int column) const {
     return s_.o[(std::int64_t{piece} * rows_ + i) * v_.v_dim + column];
@@ -142,6 +147,32 @@ class Finish {
       const F32 w = numerics::ex2_approx_ftz(fp_.sub(scaled_max(p, i), base));
       weight(p, i).weight = w;
       sum = first ? fp_.mul(part, w) : fp_.fma(part, w, sum);
+      first = false;
+    }
+    sum = with_sink(sum, max, base, q_head);
+    s_.factor[i] = factor_of(sum);
+    return lse(sum, base);
+  }
+
+  // Pieces one after the other: what came before and the piece, each weighted by how far it lies
+  // below the larger maximum (SPEC ATT-5.4).
+  ASSAY_HD F32 merge_folded(int i, int q_head) const {
+    F32 sum{0};
+    F32 max = v_.skip.initial_max;
+    F32 scaled = kMinusInfinity;
+    F32 base{0};
+    bool first = true;
+    for (int p = 0; p < pieces_; ++p) {
+      if (s_.started[p] == 0) continue;
+      const F32 part_scaled = scaled_max(p, i), before = scaled;
+      max = numerics::max_of(max, state(p, i).max, soft_.max_nan);
+      scaled = numerics::max_of(scaled, part_scaled, soft_.max_nan);
+      base = scaled.bits == kMinusInfinity.bits ? F32{0} : scaled;
+      PieceWeight& w = weight(p, i);
+      w.factor = numerics::ex2_approx_ftz(fp_.sub(before, base));
+      w.weight = numerics::ex2_approx_ftz(fp_.sub(part_scaled, base));
+      const F32 part = sum_of(soft_, state(p, i));
+      sum = first ? part : fp_.fma(part, w.weight, fp_.mul(sum, w.factor));
       first = false;
     }
     sum = with_sink(sum, max, base, q_head);

@@ -120,8 +120,9 @@ enum class ZeroSum : std::uint8_t { kFactorOne, kZero, kInfinite };  // 1 / sum 
 // m * c; kNatural: ex2((sink - m) * log2e); kFma: ex2(fma(sink, log2e, -(m * c))).
 enum class SinkForm : std::uint8_t { kNone, kDouble, kNatural, kFma };
 enum class LseForm : std::uint8_t { kNone, kLog2, kLn };
-// Splits travel as f32 sums with maxima, or as normalised outputs rounded to the output's type.
-enum class Partial : std::uint8_t { kF32, kRounded };
+// Splits travel as f32 sums with maxima and meet at a common maximum, or one after the other onto a
+// state; or as normalised outputs rounded to the output's type.
+enum class Partial : std::uint8_t { kF32, kFolded, kRounded };
 
 // What is computed for a kept tile and at the end.
 struct Softmax {

@@ -58,26 +58,20 @@ class Decode {
 
   // out bits [v_dim] and LSE of a row.
   std::pair<std::vector<std::uint16_t>, F32> merged(int row) const {
-    F32 common = kMinusInf;
-    for (const auto& chunk : chunks)
-      common = larger(common, mul_rn(chunk[at(row)].max, scale_, false));
-    const F32 base = common.bits == kMinusInf.bits ? F32{0} : common;
-    F32 total{0};
+    F32 scaled = kMinusInf, base{0}, total{0};
     std::vector<F32> o(at(p_.v_dim), F32{0});
     for (std::size_t c = 0; c < chunks.size(); ++c) {
       const Chunk& chunk = chunks[c][at(row)];
-      const F32 weight =
-          ex2_approx_ftz(add_rn(mul_rn(chunk.max, scale_, false), minus(base), false));
-      const bool only = chunks.size() == 1;
-      const F32 part = sum_of(chunk);
-      total = only     ? part
-              : c == 0 ? mul_rn(part, weight, false)
-                       : fma_rn(part, weight, total, false);
-      for (int d = 0; d < p_.v_dim; ++d) {
-        const F32 x = chunk.o[at(d)];
-        F32& y = o[at(d)];
-        y = only ? x : c == 0 ? mul_rn(x, weight, false) : fma_rn(x, weight, y, false);
-      }
+      const F32 mine = mul_rn(chunk.max, scale_, false), before = scaled;
+      scaled = larger(before, mine);
+      base = scaled.bits == kMinusInf.bits ? F32{0} : scaled;
+      const F32 old_weight = ex2_approx_ftz(add_rn(before, minus(base), false));
+      const F32 weight = ex2_approx_ftz(add_rn(mine, minus(base), false));
+      const auto joined = [&](F32 so_far, F32 part) {
+        return c == 0 ? part : fma_rn(part, weight, mul_rn(so_far, old_weight, false), false);
+      };
+      total = joined(total, sum_of(chunk));
+      for (int d = 0; d < p_.v_dim; ++d) o[at(d)] = joined(o[at(d)], chunk.o[at(d)]);
     }
     const bool zero = numerics::is_zero(total);
     const F32 inverse = zero ? F32{0} : div_rn(F32{0x3F800000u}, total, false);

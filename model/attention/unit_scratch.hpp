@@ -46,7 +46,7 @@ struct RowStep {
 // How one piece of one row enters the end result (finish.hpp).
 struct PieceWeight {
   F32 weight{0};
-  F32 factor{0};  // of a piece that is divided before it meets others
+  F32 factor{0};  // of a piece that is divided before it meets others; of those before, if folded
   F32 sum{0};
   F32 scaled_sum{0};
   bool raises = false;

@@ -103,7 +103,8 @@ class DecodeWorkList {
       int pieces = 0;  // of a lane without a request
       if (first_ + lane < p_.call.requests) {
         shape = decode_shape_of(p_, first_ + lane);
-        pieces = decode_units(shape.q_len, group) * decode_chunks(shape.kv_len) * p_.kv_heads;
+        pieces = decode_units(shape.q_len, group) * p_.kv_heads *
+                 decode_splits(shape.kv_len, p_.chunks_per_piece);
       }
       int upto = pieces;
       for (int distance = 1; distance < 32; distance *= 2) {
@@ -120,7 +121,8 @@ class DecodeWorkList {
                broadcast(shape.q_offset, owner)};
       const DecodePlace place =
           decode_place(n - before_ - skipped, p_.kv_heads, decode_units(shape.q_len, group));
-      return decode_item(first_ + owner, shape, group, place, p_.call.mask, p_.call.mask_size);
+      return decode_item(first_ + owner, shape, group, place, p_.chunks_per_piece, p_.call.mask,
+                         p_.call.mask_size);
     }
     return {};
   }

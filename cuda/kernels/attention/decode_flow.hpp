@@ -5,9 +5,9 @@
 // (decode_sm90.cuh).
 //
 // Keys pass through a ring. Every kept tile makes an entry in a second ring, P in one part of it
-// and values in the other, and so does the end of every piece of work; a skipped tile makes none.
-// So the scores' warps run ahead of the values' by as many kept tiles as there are entries, and
-// nothing but bytes of kept tiles is ever fetched.
+// and values in the other, and so does the end of every chunk; a skipped tile makes none. So the
+// scores' warps run ahead of the values' by as many kept tiles as there are entries, and nothing
+// but bytes of kept tiles is ever fetched.
 #pragma once
 
 #include "cuda/kernels/attention/decode_plan.hpp"
@@ -15,8 +15,18 @@
 
 namespace assay::attention_kernels {
 
-// Tile of an entry that is the end of a piece of work.
-inline constexpr std::int32_t kEndOfPiece = -1;
+// In place of a tile, in an entry that is the end of a chunk, or of the piece's last chunk.
+inline constexpr std::int32_t kEndOfChunk = -1;
+inline constexpr std::int32_t kEndOfPiece = -2;
+
+// What ends behind a tile that ends a chunk.
+ASSAY_HD constexpr std::int32_t end_behind(const DecodeItem& item, std::int32_t tile) {
+  return tile + 1 >= item.tiles.end ? kEndOfPiece : kEndOfChunk;
+}
+// At most so many entries come out of a piece.
+ASSAY_HD constexpr std::int32_t entries_most(const DecodeItem& item) {
+  return item.tiles.count() + (item.tiles.empty() ? 1 : chunks_of(item.tiles).count());
+}
 
 // Fetches queries and keys.
 template <class Io, class Queries, class Keys>
@@ -39,23 +49,27 @@ template <class Io, class Entries>
 ASSAY_DEVICE ASSAY_INLINE void fetch_decode_values(Io& io, const DecodeItem& item,
                                                    Entries& entries) {
   const bool asks = io.may_skip_tiles();
-  std::int32_t next = item.tiles.begin;
+  std::int32_t next = item.tiles.empty() ? kEndOfPiece : item.tiles.begin;
+  std::int32_t last = item.tiles.begin - 1;  // tile that was fetched
   ASSAY_NO_UNROLL
-  for (std::int32_t left = item.tiles.count(); left >= 0; --left) {  // and the end
-    std::int32_t tile = next < item.tiles.end ? next++ : kEndOfPiece;
+  for (std::int32_t left = entries_most(item); left > 0; --left) {
     if (asks) {
       io.wait_entry(entries);
-      tile = io.entry_tile(entries);
+      next = io.entry_tile(entries);
     } else {
       io.wait_entry_free(entries);
     }
-    if (tile == kEndOfPiece) {
+    if (next < 0) {
       io.pass_values(entries);
       entries.advance();
-      return;
+      if (next == kEndOfPiece) return;
+      next = last + 1;
+      continue;
     }
-    io.load_values(entries, item, tile);
+    io.load_values(entries, item, next);
     entries.advance();
+    last = next;
+    next = ends_chunk(item, last) ? end_behind(item, last) : last + 1;
   }
 }
 
@@ -63,11 +77,15 @@ ASSAY_DEVICE ASSAY_INLINE void fetch_decode_values(Io& io, const DecodeItem& ite
 template <class Io, class Queries, class Keys, class Entries>
 ASSAY_DEVICE ASSAY_INLINE void score_tiles(Io& io, const DecodeItem& item, Queries& queries,
                                            Keys& keys, Entries& entries) {
-  if (!item.tiles.empty()) {
-    io.wait_queries(queries);
-    io.take_queries(queries);
-    if (io.takes_queries()) io.release_queries(queries);
-  }
+  const auto publish_end = [&](std::int32_t end) {
+    io.wait_entry_free(entries);
+    io.publish_end(entries, end);
+    entries.advance();
+  };
+  if (item.tiles.empty()) return publish_end(kEndOfPiece);
+  io.wait_queries(queries);
+  io.take_queries(queries);
+  if (io.takes_queries()) io.release_queries(queries);
   ASSAY_NO_UNROLL
   for (std::int32_t tile = item.tiles.begin; tile < item.tiles.end; ++tile) {
     io.wait_keys(keys);
@@ -75,35 +93,32 @@ ASSAY_DEVICE ASSAY_INLINE void score_tiles(Io& io, const DecodeItem& item, Queri
     io.release_keys(keys);
     keys.advance();
     if (tile + 1 == item.tiles.end && !io.takes_queries()) io.release_queries(queries);
-    if (!io.decide(item, tile)) continue;
-    io.wait_entry_free(entries);
-    io.publish(entries, tile);
-    entries.advance();
+    if (io.decide(item, tile)) {
+      io.wait_entry_free(entries);
+      io.publish(entries, tile);
+      entries.advance();
+    }
+    if (ends_chunk(item, tile)) publish_end(end_behind(item, tile));
   }
-  if (!item.tiles.empty()) queries.advance();
-  io.wait_entry_free(entries);
-  io.publish_end(entries);
-  entries.advance();
+  queries.advance();
 }
 
-// O of one piece.
+// O of one piece, chunk by chunk.
 template <class Io, class Entries>
 ASSAY_DEVICE ASSAY_INLINE void add_values(Io& io, const DecodeItem& item, Entries& entries) {
   ASSAY_NO_UNROLL
-  for (std::int32_t left = item.tiles.count(); left >= 0; --left) {  // and the end
+  for (std::int32_t left = entries_most(item); left > 0; --left) {
     io.wait_entry(entries);
     const std::int32_t tile = io.entry_tile(entries);
-    if (tile != kEndOfPiece) io.correct(entries);
+    if (tile >= 0) io.correct(entries);
     io.wait_values(entries);
-    if (tile == kEndOfPiece) {
-      io.finish(entries, item);
-      io.release_entry(entries);
-      entries.advance();
-      return;
-    }
-    io.add_product(entries);
+    if (tile >= 0)
+      io.add_product(entries);
+    else
+      io.finish_chunk(entries, item, tile == kEndOfPiece);
     io.release_entry(entries);
     entries.advance();
+    if (tile == kEndOfPiece) return;
   }
 }
 

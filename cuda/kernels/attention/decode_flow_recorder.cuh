@@ -85,7 +85,8 @@ struct Scenario {
   bool asks = true;                      // whether tiles may be skipped
   bool takes_queries = true;
 };
-inline int content_of(int item, int tile) { return 1 + item * 100 + (tile + 2); }
+inline int content_of(int item, int tile) { return 1 + item * 100 + (tile + 3); }
+constexpr int kWork = -3;  // in place of a tile: queries, or the item itself
 
 struct Recorder {
   const Scenario& scenario;
@@ -108,11 +109,14 @@ struct Recorder {
   void read(int buffer, int content) { program.push_back({Step::kRead, buffer, 0, 0, content}); }
   void read_end(int buffer) { program.push_back({Step::kReadEnd, buffer}); }
 
-  // Tile of an item's n-th entry.
+  // An item's n-th entry: a kept tile, or the end of a chunk or of the piece.
   std::int32_t entry_of(int n) const {
     const DecodeItem& work = scenario.items[static_cast<std::size_t>(item)];
-    for (std::int32_t tile = work.tiles.begin; tile < work.tiles.end; ++tile)
+    for (std::int32_t tile = work.tiles.begin; tile < work.tiles.end; ++tile) {
       if (keeps(tile) && n-- == 0) return tile;
+      const bool last = tile + 1 == work.tiles.end;
+      if ((last || tile % 32 == 31) && n-- == 0) return last ? kEndOfPiece : kEndOfChunk;
+    }
     return kEndOfPiece;
   }
   bool keeps(std::int32_t tile) const {
@@ -131,7 +135,7 @@ struct Recorder {
   template <class Place>
   void load_queries(const Place& at, const DecodeItem&) {
     load(kQueries + static_cast<int>(at.stage), kQueriesFull + static_cast<int>(at.stage),
-         content_of(item, -2));
+         content_of(item, kWork));
     ++queries_done;
   }
   template <class Place>
@@ -172,12 +176,15 @@ struct Recorder {
   }
   template <class Place>
   void pass_values(const Place& at) {
-    write(kValues + static_cast<int>(at.stage), content_of(item, kEndOfPiece));
+    const std::int32_t end = entry_of(entries_done - first_entry);
+    CHECK(end < 0);
+    write(kValues + static_cast<int>(at.stage), content_of(item, end));
     arrive(kValuesFull + static_cast<int>(at.stage));
     ++entries_done;
   }
   template <class Place>
   void load_values(const Place& at, const DecodeItem&, int tile) {
+    CHECK(tile == entry_of(entries_done - first_entry));
     load(kValues + static_cast<int>(at.stage), kValuesFull + static_cast<int>(at.stage),
          content_of(item, tile));
     ++entries_done;
@@ -191,7 +198,7 @@ struct Recorder {
   bool takes_queries() const { return scenario.takes_queries; }
   template <class Place>
   void take_queries(const Place& at) {
-    read(kQueries + static_cast<int>(at.stage), content_of(item, -2));
+    read(kQueries + static_cast<int>(at.stage), content_of(item, kWork));
   }
   template <class Place>
   void release_queries(const Place& at) {
@@ -230,13 +237,14 @@ struct Recorder {
   }
   template <class Place>
   void publish(const Place& at, std::int32_t which) {
+    CHECK(which == entry_of(entries_done - first_entry));
     write(kProbabilities + static_cast<int>(at.stage) * kTeam + warp(), content_of(item, which));
     arrive(kEntryFull + static_cast<int>(at.stage));
     ++entries_done;
   }
   template <class Place>
-  void publish_end(const Place& at) {
-    publish(at, kEndOfPiece);
+  void publish_end(const Place& at, std::int32_t end) {
+    publish(at, end);
   }
 
   // Values' team.
@@ -255,7 +263,8 @@ struct Recorder {
     for (int w = 0; w < kTeam; ++w) read(kProbabilities + stage * kTeam + w, content);
   }
   template <class Place>
-  void finish(const Place& at, const DecodeItem&) {
+  void finish_chunk(const Place& at, const DecodeItem&, bool last) {
+    CHECK(last == (entry_of(entries_done - first_entry) == kEndOfPiece));
     add_product(at);
   }
   template <class Place>
@@ -285,14 +294,14 @@ inline std::vector<Program> programs_of(const Scenario& scenario, Fault fault) {
       io.first_entry = io.entries_done;
       if (role == kKeysRole) {
         io.wait(kItemFree + stage, slot.parity ^ 1, i / kItems);
-        io.write(kItem + stage, content_of(i, -2));
+        io.write(kItem + stage, content_of(i, kWork));
         io.arrive(kItemFull + stage);
         slot.advance();
         fetch_decode_keys(io, item, queries, keys);
         continue;
       }
       io.wait(kItemFull + stage, slot.parity, i / kItems + 1);
-      io.read(kItem + stage, content_of(i, -2));
+      io.read(kItem + stage, content_of(i, kWork));
       if (role == kValuesRole) {
         io.read_end(kItem + stage);
         io.arrive(kItemFree + stage);

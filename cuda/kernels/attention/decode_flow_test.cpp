@@ -9,14 +9,15 @@ namespace {
 
 using namespace decode_testing;
 
+// A chunk ends behind the second tile.
 DecodeItem item_of(int tiles) {
   DecodeItem item;
   item.valid = item.rows = 1;
-  item.tiles = {3, 3 + tiles};
+  item.tiles = {kChunkTiles - 2, kChunkTiles - 2 + tiles};
   return item;
 }
 
-// Decisions from the bits of a number, lowest first; the first tile of an item is kept.
+// Decisions from the bits of a number, lowest first; the first tile of a chunk is kept.
 Scenario scenario_of(const std::vector<int>& tiles, std::uint64_t bits, bool asks,
                      bool takes_queries) {
   Scenario s;
@@ -26,8 +27,9 @@ Scenario scenario_of(const std::vector<int>& tiles, std::uint64_t bits, bool ask
     s.items.push_back(item_of(count));
     s.keeps.emplace_back();
     for (int i = 0; i < count; ++i) {
-      s.keeps.back().push_back(i == 0 || (bits & 1) != 0);
-      if (i != 0) bits >>= 1;
+      const bool asked = i == 1 || i > 2;
+      s.keeps.back().push_back(!asked || (bits & 1) != 0);
+      if (asked) bits >>= 1;
     }
   }
   return s;
@@ -45,10 +47,10 @@ TEST_CASE("no interleaving of a decode block's roles goes wrong, whatever is dec
   };
   for (const bool takes_queries : {false, true}) {
     for (const std::vector<int>& tiles :
-         {std::vector<int>{1}, {2}, {3}, {0, 1}, {1, 1}, {2, 0, 1}, {1, 1, 1}}) {
+         {std::vector<int>{1}, {2}, {3}, {4}, {0, 1}, {1, 1}, {2, 0, 1}, {1, 1, 1}, {3, 1}}) {
       check(scenario_of(tiles, 0, false, takes_queries));
       int asked = 0;
-      for (const int count : tiles) asked += count > 1 ? count - 1 : 0;
+      for (const int count : tiles) asked += (count > 1) + (count > 3);
       for (std::uint64_t bits = 0; bits < std::uint64_t{1} << asked; ++bits)
         check(scenario_of(tiles, bits, true, takes_queries));
     }

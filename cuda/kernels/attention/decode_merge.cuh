@@ -20,61 +20,61 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
                                    p.kv_heads, p.partials, kDim);
   const std::int32_t request = m.request;
   const int row = m.row, column = m.column + lane;
-  DecodePlace place = m.place;
-  Range chunks;
+  LeftEntries left;
   RequestShape shape;
   if (request < c.requests) {
     shape = decode_shape_of(p, request);
-    if (row < bounded(shape.q_len * c.group - place.unit * kUnitRows, kUnitRows))
-      chunks = chunks_of(
-          decode_tiles({c.mask, c.mask_size, shape.q_offset}, shape, c.group, place.unit).visited);
+    if (row < bounded(shape.q_len * c.group - m.place.unit * kUnitRows, kUnitRows))
+      left = left_entries(chunks_of(decode_tiles({c.mask, c.mask_size, shape.q_offset}, shape,
+                                                 c.group, m.place.unit)
+                                        .visited),
+                          p.chunks_per_piece);
   }
+  let_dependents_launch();
   wait_for_kernel_before();
-  if (chunks.count() <= 1) return;  // written by the decode kernel
+  if (left.count <= 1) return;  // written by the decode kernel
 
-  place.chunk = chunks.begin;
-  const int pieces = chunks.count();
-  const std::int64_t first = p.partials.entry(request, p.kv_heads, place);
-  const PieceEnd* const ends = p.partial_ends + first * p.partials.rows + row;
-  const float* const parts = p.partial_out + (first * p.partials.rows + row) * kDim + column;
-  // What is loaded of 32 pieces flies together: ends a lane each, and this lane's column of all.
-  PieceEnd mine{minus_infinity(), 0.0f};
-  float values[32];
-  const auto load = [&](int from) {
-    mine = {minus_infinity(), 0.0f};
-    if (from + lane < pieces) mine = ends[(from + lane) * p.partials.rows];
+  const auto place_of = [&](int i) {
+    return p.partials.entry(request, p.kv_heads, m.place.head, m.place.unit, left.chunk(i)) *
+               p.partials.rows +
+           row;
+  };
+  // What is loaded of 32 entries flies together: ends a lane each, and this lane's column of all.
+  PieceEnd all{minus_infinity(), 0.0f};
+  float o = 0;
+  ASSAY_NO_UNROLL
+  for (int from = 0; from < left.count; from += 32) {
+    PieceEnd mine{minus_infinity(), 0.0f};
+    if (from + lane < left.count) mine = p.partial_ends[place_of(from + lane)];
+    float values[32];
 #pragma unroll
     for (int i = 0; i < 32; ++i)
-      values[i] = from + i < pieces
-                      ? parts[static_cast<std::int64_t>(from + i) * p.partials.rows * kDim]
-                      : 0.0f;
-  };
-  load(0);
-  float scaled_max = mine.scaled_max;
-  ASSAY_NO_UNROLL
-  for (int piece = 32 + lane; piece < pieces; piece += 32)
-    scaled_max = max_nan(scaled_max, ends[piece * p.partials.rows].scaled_max);
+      values[i] = from + i < left.count ? p.partial_out[place_of(from + i) * kDim + column] : 0.0f;
+    // The maximum up to each lane's entry, and before it.
+    float after = mine.scaled_max;
 #pragma unroll
-  for (int distance = 16; distance >= 1; distance /= 2)
-    scaled_max = max_nan(scaled_max, shuffle_xor(scaled_max, distance));
-  const float base = merge_base(scaled_max);
-  float o = 0, sum = 0;
-  ASSAY_NO_UNROLL
-  for (int from = 0; from < pieces; from += 32) {
-    if (from != 0) load(from);
-    const float weight = merge_weight(mine.scaled_max, base);
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const float other = shuffle_up(after, distance);
+      if (lane >= distance) after = max_nan(after, other);
+    }
+    after = max_nan(after, all.scaled_max);
+    const float other = shuffle_up(after, 1);
+    const FoldWeights weights =
+        fold_weights(lane == 0 ? all.scaled_max : other, mine.scaled_max, after);
 #pragma unroll
     for (int i = 0; i < 32; ++i) {
-      if (from + i >= pieces) break;
-      const float w = broadcast(weight, i);
-      sum = merged(sum, broadcast(mine.sum, i), w, from + i == 0);
-      o = merged(o, values[i], w, from + i == 0);
+      if (from + i >= left.count) break;
+      const float part = broadcast(mine.sum, i);
+      const FoldWeights w{broadcast(weights.before, i), broadcast(weights.chunk, i)};
+      all.sum = from + i == 0 ? part : folded(all.sum, part, w);
+      o = from + i == 0 ? values[i] : folded(o, values[i], w);
     }
+    all.scaled_max = broadcast(after, 31);
   }
-  const RowEnd end = merged_end(base, sum, c.v_scale);
+  const RowEnd end = folded_end(all, c.v_scale);
   const auto at = [&](std::int64_t request_stride, std::int64_t row_stride,
                       std::int64_t head_stride) {
-    return decode_place_of_row(c, request, shape, place, row, request_stride, row_stride,
+    return decode_place_of_row(c, request, shape, m.place, row, request_stride, row_stride,
                                head_stride);
   };
   if (c.lse != nullptr && column == 0)

@@ -18,6 +18,7 @@ struct DecodeParams {
   std::int32_t q_len_most, kv_len_most;
   std::int32_t takes_more;  // 0: no more pieces than blocks, and next_work is not looked at
   std::int32_t out_f16;     // of e4m3 inputs: F16 rather than BF16
+  std::int32_t chunks_per_piece;
   PartialShape partials;
   float* partial_out;      // [entry, partials.rows, head_dim]
   PieceEnd* partial_ends;  // [entry, partials.rows]

@@ -23,12 +23,17 @@ ASSAY_HD constexpr std::int32_t decode_chunks(std::int32_t kv_len) {
   return kv_len == 0 ? 1 : kv_len / kKeys + (kv_len % kKeys != 0 ? 1 : 0);
 }
 
+// Splits of a unit: pieces of work of so many chunks, counted from key 0.
+ASSAY_HD constexpr std::int32_t decode_splits(std::int32_t kv_len, std::int32_t chunks_per_piece) {
+  return (decode_chunks(kv_len) + chunks_per_piece - 1) / chunks_per_piece;
+}
+
 // The n-th piece of a request's work: heads side by side, because their keys lie side by side in
-// memory; then units, which share keys; then chunks (SPEC CUD-7.2).
+// memory; then units, which share keys; then splits (SPEC CUD-7.2).
 struct DecodePlace {
   std::int32_t head = 0;  // of keys
   std::int32_t unit = 0;
-  std::int32_t chunk = 0;
+  std::int32_t split = 0;
 };
 ASSAY_HD constexpr DecodePlace decode_place(std::int32_t n, std::int32_t kv_heads,
                                             std::int32_t units) {
@@ -42,9 +47,10 @@ struct DecodeItem {
   std::int32_t request = 0;
   DecodePlace place;
   std::int32_t rows = 0;    // of the unit, within q_len
-  std::int32_t pieces = 0;  // chunks of the unit that are visited; 1 or 0: this one is the whole
+  std::int32_t leads = 0;   // 1: it has the unit's first chunk, and folds its chunks
+  std::int32_t is_all = 0;  // 1: and the last one: what comes out is the output
   RequestShape shape;
-  Range tiles;  // of this chunk
+  Range tiles;  // of the piece
   Range whole;  // of the unit: tiles that need no mask
 };
 
@@ -60,25 +66,45 @@ ASSAY_HD constexpr TileRanges decode_tiles(const Mask& mask, const RequestShape&
 ASSAY_HD constexpr Range chunks_of(Range tiles) {
   return {attention::first_chunk(tiles, kChunkTiles), attention::chunk_end(tiles, kChunkTiles)};
 }
+// Of a unit's chunks, those of a split.
+ASSAY_HD constexpr Range chunks_of_split(Range chunks, std::int32_t split,
+                                         std::int32_t chunks_per_piece) {
+  using namespace attention::schedule_detail;
+  return {larger(chunks.begin, split * chunks_per_piece),
+          smaller(chunks.end, (split + 1) * chunks_per_piece)};
+}
+// Whether a tile is its piece's last of a chunk.
+ASSAY_HD constexpr bool ends_chunk(const DecodeItem& item, std::int32_t tile) {
+  return (tile + 1) % kChunkTiles == 0 || tile + 1 == item.tiles.end;
+}
 
-// A piece, or nothing to do (`valid` 1, rows 0): a chunk of which the unit sees no tile, but for
+// A piece, or nothing to do (`valid` 1, rows 0): a split of which the unit sees no tile, but for
 // the first one of a unit that sees none at all. `kind` and `size` are the mask's.
 ASSAY_HD constexpr DecodeItem decode_item(std::int32_t request, const RequestShape& shape,
-                                          std::int32_t group, DecodePlace place, MaskKind kind,
+                                          std::int32_t group, DecodePlace place,
+                                          std::int32_t chunks_per_piece, MaskKind kind,
                                           std::int32_t size) {
+  using namespace attention::schedule_detail;
   DecodeItem item;
   item.valid = 1;
   item.request = request;
   item.place = place;
   item.shape = shape;
   const TileRanges all = decode_tiles({kind, size, shape.q_offset}, shape, group, place.unit);
+  const Range chunks = chunks_of(all.visited);
+  const Range mine = chunks_of_split(chunks, place.split, chunks_per_piece);
   item.whole = all.whole;
-  item.pieces = chunks_of(all.visited).count();
-  if (item.pieces != 0)
-    item.tiles = attention::tiles_of_chunk(all.visited, place.chunk, kChunkTiles);
-  const bool stands_for_all = item.pieces == 0 && place.chunk == 0;
-  if (!item.tiles.empty() || stands_for_all)
-    item.rows = bounded(shape.q_len * group - place.unit * kUnitRows, kUnitRows);
+  if (!mine.empty()) {
+    item.tiles = {larger(all.visited.begin, mine.begin * kChunkTiles),
+                  smaller(all.visited.end, mine.end * kChunkTiles)};
+    item.leads = mine.begin == chunks.begin;
+    item.is_all = item.leads != 0 && mine.end == chunks.end;
+  } else if (chunks.empty() && place.split == 0) {
+    item.leads = item.is_all = 1;
+  } else {
+    return item;
+  }
+  item.rows = bounded(shape.q_len * group - place.unit * kUnitRows, kUnitRows);
   return item;
 }
 
@@ -88,17 +114,33 @@ struct PartialShape {
   std::int32_t chunks = 0;  // of a unit
   std::int32_t rows = 0;    // of a unit
   ASSAY_HD constexpr std::int64_t entry(std::int32_t request, std::int32_t kv_heads,
-                                        DecodePlace place) const {
-    return ((std::int64_t{request} * kv_heads + place.head) * units + place.unit) * chunks +
-           place.chunk;
+                                        std::int32_t head, std::int32_t unit,
+                                        std::int32_t chunk) const {
+    return ((std::int64_t{request} * kv_heads + head) * units + unit) * chunks + chunk;
   }
 };
+
+// What is left of a unit of several pieces: one entry of its first piece, whose chunks were folded,
+// at the first of these; then one of every further chunk.
+struct LeftEntries {
+  std::int32_t first = 0;  // chunk of entry 0
+  std::int32_t then = 0;   // of entry 1
+  std::int32_t count = 0;
+  ASSAY_HD constexpr std::int32_t chunk(std::int32_t i) const {
+    return i == 0 ? first : then + i - 1;
+  }
+};
+ASSAY_HD constexpr LeftEntries left_entries(Range chunks, std::int32_t chunks_per_piece) {
+  if (chunks.empty()) return {};
+  const Range lead = chunks_of_split(chunks, chunks.begin / chunks_per_piece, chunks_per_piece);
+  return {chunks.begin, lead.end, 1 + chunks.end - lead.end};
+}
 
 // What a warp of the merge does: 32 columns of a row, one a lane.
 inline constexpr int kMergeColumns = 32;
 struct MergePlace {
   std::int32_t request = 0;  // one that does not exist: nothing to do
-  DecodePlace place;         // of the unit; its chunk is not said
+  DecodePlace place;         // of the unit; its split is not said
   std::int32_t row = 0;      // of the unit
   std::int32_t column = 0;   // the first of 32
 };

@@ -66,6 +66,7 @@ struct Scorer {
   int rows_left = 0;         // rows of the unit from this thread's first one on
   float offset = 0;          // of the vote
   std::uint32_t visited = 0, skipped = 0;
+  bool first_of_chunk = true;
   const DecodeItem* item = nullptr;  // in shared memory
 
   __device__ Scorer(const DecodeParams& params, const DecodeMap<Shape>& map, int index)
@@ -74,10 +75,7 @@ struct Scorer {
   __device__ void begin(const DecodeItem* next) {
     item = next;
     rows_left = item->rows - lane % 4 * 2;
-#pragma unroll
-    for (int n = 0; n < kN; ++n)
-#pragma unroll
-      for (int e = 0; e < 2; ++e) rows[n][e] = {minus_infinity(), 0.0f, 0.0f};
+    begin_chunk();
     visited = skipped = 0;
     const Threshold& t = p.call.threshold;
     if (t.enabled != 0)
@@ -192,7 +190,7 @@ struct Scorer {
     // The next tile's maxima go elsewhere: a warp that is late still reads these.
     buffer ^= 1;
     bool keeps = true;
-    if (p.call.threshold.enabled != 0 && tile != it.tiles.begin) {
+    if (p.call.threshold.enabled != 0 && !first_of_chunk) {
       bool agrees = true;
 #pragma unroll
       for (int n = 0; n < kN; ++n)
@@ -202,6 +200,7 @@ struct Scorer {
       // All rows are in every warp, so all come to the same answer.
       keeps = ballot(agrees) != 0xFFFFFFFFu;
     }
+    first_of_chunk = false;
     ++visited;
     skipped += keeps ? 0 : 1;
     if (p.call.decisions != nullptr && warp == 0 && lane == 0) write_decision(tile, keeps);
@@ -248,9 +247,9 @@ struct Scorer {
     announce(at, tile);
   }
 
-  // Sums of the warp and maxima instead of P.
+  // Sums of the warp and maxima instead of P; the next chunk begins anew.
   template <class Place>
-  __device__ void publish_end(const Place& at) {
+  __device__ void publish_end(const Place& at, std::int32_t end) {
 #pragma unroll
     for (int n = 0; n < kN; ++n) {
       float sum[2];
@@ -267,10 +266,18 @@ struct Scorer {
       if (warp == 0)
         shared_store_floats(shared.end_maximum(at.stage, row), rows[n][0].max, rows[n][1].max);
     }
-    announce(at, kEndOfPiece);
+    announce(at, end);
+    begin_chunk();
   }
 
  private:
+  __device__ void begin_chunk() {
+#pragma unroll
+    for (int n = 0; n < kN; ++n)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) rows[n][e] = {minus_infinity(), 0.0f, 0.0f};
+    first_of_chunk = true;
+  }
   __device__ bool padding(int n, int e) const { return rows_left <= 8 * n + e; }
 
   template <class Place>

@@ -120,7 +120,7 @@ __device__ inline void run_adder(const DecodeParams& p, const DecodeMap<Shape>& 
   for (;;) {
     const DecodeItem* const item = slot.take(shared, base);
     if (item->valid == 0) break;
-    io.begin();
+    io.begin(*item);
     add_values(io, *item, entries);
     slot.release(shared);
   }
@@ -142,7 +142,9 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     init_decode_barriers<Shape>(shared);
   }
   block_barrier();
+  // A kernel before this one may still be running: nothing above reads or writes device memory.
   let_dependents_launch();
+  wait_for_kernel_before();
   if (warp < 4)
     run_scorer<Shape>(p, shared, base, warp);
   else if (warp < 8)

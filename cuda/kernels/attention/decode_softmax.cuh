@@ -40,26 +40,35 @@ ASSAY_DEVICE inline float sum_of_warps(float w0, float w1, float w2, float w3) {
   return add_rn(add_rn(w0, w1), add_rn(w2, w3));
 }
 
-// One piece of several, as it waits for the others (SPEC ATT-5.4).
+// What a chunk, or several folded ones, leave of a row beside O.
 struct PieceEnd {
   float scaled_max;
   float sum;
 };
-// Meets the pieces of a row in order: first all maxima, then sums and outputs.
-ASSAY_DEVICE inline float merge_base(float scaled_max) {
+// A chunk meets what came before it: both are weighted by how far they lie below the larger
+// maximum (SPEC ATT-5.4). The first chunk stays as it is.
+struct FoldWeights {
+  float before;
+  float chunk;
+};
+ASSAY_DEVICE inline float fold_base(float scaled_max) {
   return scaled_max == minus_infinity() ? 0.0f : scaled_max;
 }
-ASSAY_DEVICE inline float merge_weight(float scaled_max, float base) {
-  return ex2_approx_ftz(sub_rn(scaled_max, base));
+// `after` is the larger maximum.
+ASSAY_DEVICE inline FoldWeights fold_weights(float before, float chunk, float after) {
+  const float base = fold_base(after);
+  return {ex2_approx_ftz(sub_rn(before, base)), ex2_approx_ftz(sub_rn(chunk, base))};
 }
-ASSAY_DEVICE inline float merged(float so_far, float part, float weight, bool first) {
-  return first ? mul_rn(part, weight) : fma_rn(part, weight, so_far);
+ASSAY_DEVICE inline float folded(float so_far, float chunk, FoldWeights w) {
+  return fma_rn(chunk, w.chunk, mul_rn(so_far, w.before));
 }
-ASSAY_DEVICE inline RowEnd merged_end(float base, float sum, float v_scale) {
-  const bool nothing = sum == 0.0f;
+// What a row's output is multiplied by, and its LSE (SPEC ATT-5.5, ATT-6.2).
+ASSAY_DEVICE inline RowEnd folded_end(const PieceEnd& all, float v_scale) {
+  const bool nothing = all.sum == 0.0f;
   RowEnd end;
-  end.factor = mul_rn(nothing ? 0.0f : div_rn(1.0f, sum), v_scale);
-  end.lse_log2 = nothing ? minus_infinity() : add_rn(base, lg2_approx_ftz(sum));
+  end.factor = mul_rn(nothing ? 0.0f : div_rn(1.0f, all.sum), v_scale);
+  end.lse_log2 =
+      nothing ? minus_infinity() : add_rn(fold_base(all.scaled_max), lg2_approx_ftz(all.sum));
   return end;
 }
 

@@ -167,7 +167,6 @@ void run(std::mt19937& random, int& skipped, int& kept, int& merges) {
   std::vector<attention::RowState> states;
   std::vector<PieceEnd> ends;
   std::vector<F32> o;
-  float max = minus_infinity();
   for (int i = 0; i < chunks; ++i) {
     Chunk<kShift> chunk{random, softmax, scale, lambda, offset};
     const int kind = static_cast<int>(random() % 4);
@@ -179,30 +178,22 @@ void run(std::mt19937& random, int& skipped, int& kept, int& merges) {
     ends.push_back(chunk.end());
     states.push_back(chunk.model);
     for (int d = 0; d < kDim; ++d) o.push_back(numerics::from_float(score(random, 0)));
-    max = chunk.threads[0].max;
     skipped += chunk.skipped;
     kept += chunk.kept;
   }
   const Merged expected = merged_by_model(softmax, scale, states, o, v_scale);
-  RowEnd end;
   std::array<float, kDim> out{};
-  if (chunks == 1) {
-    end = end_of<kShift>(max, ends[0].sum, c, v_scale);
-    for (int d = 0; d < kDim; ++d) out[at(d)] = numerics::to_float(o[at(d)]);
-  } else {
-    float scaled = minus_infinity();
-    for (const PieceEnd& piece : ends) scaled = max_nan(scaled, piece.scaled_max);
-    const float base = merge_base(scaled);
-    float sum = 0;
-    for (int i = 0; i < chunks; ++i) {
-      const float weight = merge_weight(ends[at(i)].scaled_max, base);
-      sum = merged(sum, ends[at(i)].sum, weight, i == 0);
-      for (int d = 0; d < kDim; ++d)
-        out[at(d)] = merged(out[at(d)], numerics::to_float(o[at(i * kDim + d)]), weight, i == 0);
-    }
-    end = merged_end(base, sum, v_scale);
-    ++merges;
+  PieceEnd all = ends[0];
+  for (int d = 0; d < kDim; ++d) out[at(d)] = numerics::to_float(o[at(d)]);
+  for (int i = 1; i < chunks; ++i) {
+    const float after = max_nan(all.scaled_max, ends[at(i)].scaled_max);
+    const FoldWeights w = fold_weights(all.scaled_max, ends[at(i)].scaled_max, after);
+    all = {after, folded(all.sum, ends[at(i)].sum, w)};
+    for (int d = 0; d < kDim; ++d)
+      out[at(d)] = folded(out[at(d)], numerics::to_float(o[at(i * kDim + d)]), w);
   }
+  merges += chunks > 1;
+  const RowEnd end = folded_end(all, v_scale);
   REQUIRE(bits(end.lse_log2) == expected.lse.bits);
   for (int d = 0; d < kDim; ++d) {
     const float x = mul_rn(out[at(d)], end.factor);
@@ -210,7 +201,7 @@ void run(std::mt19937& random, int& skipped, int& kept, int& merges) {
   }
 }
 
-TEST_CASE("four warps of a decode compute the bits of the model's rows, and so does the merge",
+TEST_CASE("four warps of a decode compute the bits of the model's rows, and so does folding",
           "[CUD-7.4]") {
   std::mt19937 random(13);
   int skipped = 0, kept = 0, merges = 0;

@@ -45,19 +45,22 @@ struct ValueAdder {
   int warp;  // among the four
   int lane;
 
-  float o[kM][kN][4];  // columns column(m, 0) and column(m, 1) of rows 8 n + 2 q and + 1
+  // Columns column(m, 0) and column(m, 1) of rows 8 n + 2 q and + 1: of this chunk, and of the
+  // piece's chunks so far, folded.
+  float o[kM][kN][4];
+  float total[kM][kN][4];
+  PieceEnd ends[kN][2];  // that belong to `total`
   float correction[kN][2];
+  std::int32_t chunk = 0;
+  bool folds = false;  // something came before
 
   __device__ ValueAdder(const DecodeParams& params, const DecodeMap<Shape>& map, int index)
       : p(params), shared(map), warp(index), lane(thread_index() % 32) {}
 
-  __device__ void begin() {
-#pragma unroll
-    for (int m = 0; m < kM; ++m)
-#pragma unroll
-      for (int n = 0; n < kN; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) o[m][n][i] = 0.0f;
+  __device__ void begin(const DecodeItem& item) {
+    chunk = chunks_of(item.tiles).begin;
+    folds = false;
+    clear();
   }
 
   // --- steps of decode_flow.hpp
@@ -104,9 +107,10 @@ struct ValueAdder {
       add_chain(at);
   }
 
-  // The whole output, or a part of it.
+  // Of a piece with a unit's first chunk, the chunk is folded into what came before, and in the end
+  // that is the output or the first part of it; other chunks are parts by themselves.
   template <class Place>
-  __device__ void finish(const Place& at, const DecodeItem& item) {
+  __device__ void finish_chunk(const Place& at, const DecodeItem& item, bool last) {
 #pragma unroll
     for (int n = 0; n < kN; ++n) {
       float sums[4][2], max[2];
@@ -115,16 +119,28 @@ struct ValueAdder {
         shared_load_floats(shared.end_sum(at.stage, w, 8 * n + lane % 4 * 2), sums[w]);
       shared_load_floats(shared.end_maximum(at.stage, 8 * n + lane % 4 * 2), max);
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int row = 8 * n + lane % 4 * 2 + e;
-        if (row >= item.rows) continue;
-        const float sum = sum_of_warps(sums[0][e], sums[1][e], sums[2][e], sums[3][e]);
-        if (item.pieces > 1)
-          keep_part(item, n, e, row, max[e], sum);
-        else
-          write_row(item, n, e, row, max[e], sum);
-      }
+      for (int e = 0; e < 2; ++e)
+        fold(n, e,
+             {scaled_maximum<kShift>(max[e], p.call.scale_log2),
+              sum_of_warps(sums[0][e], sums[1][e], sums[2][e], sums[3][e])});
     }
+    folds = item.leads != 0;
+    if (last || item.leads == 0) {
+      const int first = item.leads != 0 ? chunks_of(item.tiles).begin : chunk;
+#pragma unroll
+      for (int n = 0; n < kN; ++n)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int row = 8 * n + lane % 4 * 2 + e;
+          if (row >= item.rows) continue;
+          if (item.is_all != 0)
+            write_row(item, n, e, row);
+          else
+            keep_part(item, first, n, e, row);
+        }
+    }
+    ++chunk;
+    clear();
   }
 
  private:
@@ -221,9 +237,39 @@ struct ValueAdder {
     }
   }
 
-  __device__ void write_row(const DecodeItem& item, int n, int e, int row, float max, float sum) {
+  __device__ void clear() {
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+#pragma unroll
+      for (int n = 0; n < kN; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) o[m][n][i] = 0.0f;
+  }
+  __device__ void fold(int n, int e, const PieceEnd& mine) {
+    PieceEnd& so_far = ends[n][e];
+    if (!folds) {
+      so_far = mine;
+#pragma unroll
+      for (int m = 0; m < kM; ++m)
+#pragma unroll
+        for (int upper = 0; upper < 2; ++upper) total[m][n][2 * upper + e] = o[m][n][2 * upper + e];
+      return;
+    }
+    const float after = max_nan(so_far.scaled_max, mine.scaled_max);
+    const FoldWeights w = fold_weights(so_far.scaled_max, mine.scaled_max, after);
+    so_far = {after, folded(so_far.sum, mine.sum, w)};
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+#pragma unroll
+      for (int upper = 0; upper < 2; ++upper) {
+        float& x = total[m][n][2 * upper + e];
+        x = folded(x, o[m][n][2 * upper + e], w);
+      }
+  }
+
+  __device__ void write_row(const DecodeItem& item, int n, int e, int row) {
     const PrefillParams& c = p.call;
-    const RowEnd end = end_of<kShift>(max, sum, c.scale_log2, c.v_scale);
+    const RowEnd end = folded_end(ends[n][e], c.v_scale);
     if (c.lse != nullptr && warp == 0 && lane < 4)
       c.lse[decode_place_of_row(c, item.request, item.shape, item.place, row, c.lse_request_stride,
                                 c.lse_row_stride, c.lse_head_stride)] = end.lse_log2;
@@ -235,18 +281,19 @@ struct ValueAdder {
 #pragma unroll
       for (int upper = 0; upper < 2; ++upper)
         to[column(m, upper)] =
-            narrow_output<T>(mul_rn(o[m][n][2 * upper + e], end.factor), p.out_f16 != 0);
+            narrow_output<T>(mul_rn(total[m][n][2 * upper + e], end.factor), p.out_f16 != 0);
   }
-  __device__ void keep_part(const DecodeItem& item, int n, int e, int row, float max, float sum) {
+  __device__ void keep_part(const DecodeItem& item, int at_chunk, int n, int e, int row) {
     const std::int64_t at =
-        p.partials.entry(item.request, p.kv_heads, item.place) * p.partials.rows + row;
-    if (warp == 0 && lane < 4)
-      p.partial_ends[at] = {scaled_maximum<kShift>(max, p.call.scale_log2), sum};
+        p.partials.entry(item.request, p.kv_heads, item.place.head, item.place.unit, at_chunk) *
+            p.partials.rows +
+        row;
+    if (warp == 0 && lane < 4) p.partial_ends[at] = ends[n][e];
     float* const to = p.partial_out + at * Shape::kHeadDim;
 #pragma unroll
     for (int m = 0; m < kM; ++m)
 #pragma unroll
-      for (int upper = 0; upper < 2; ++upper) to[column(m, upper)] = o[m][n][2 * upper + e];
+      for (int upper = 0; upper < 2; ++upper) to[column(m, upper)] = total[m][n][2 * upper + e];
   }
 };
 

@@ -38,7 +38,8 @@ constexpr std::array<Field, 6> kDecodeFields = {{
      "2048 keys counted from key 0, each with a maximum of its own; its first tile is "
      "kept; splits hold whole chunks",
      kOurs},
-    {"merge", "common maximum first, then sums and outputs in chunk order by fma", kOurs},
+    {"merge", "chunk by chunk: what came before and the chunk, weighted to the larger maximum",
+     kOurs},
     {"row sum",
      "keys are rows of the score tile: per thread two keys, joined by fma; lanes xor 16, "
      "8, 4 and (0+1)+(2+3) of the warps at the end",
@@ -109,8 +110,10 @@ std::vector<Profile> assay() {
   decode.skip.packing = Packing::kGroupRows;
   decode.skip.split = Split::kChunks;
   decode.skip.chunk_keys = 2048;
-  decode.softmax.tree = SumTree::kTokensRunning;
-  decode.fp8->tree = SumTree::kTokensRunning;
+  for (Softmax* s : {&decode.softmax, &*decode.fp8}) {
+    s->tree = SumTree::kTokensRunning;
+    s->partial = Partial::kFolded;
+  }
   decode.tiles = kDecodeTiles;
   decode.fields = kDecodeFields;
   return {prefill, decode};
