@@ -207,7 +207,10 @@ Report worst_report(const AttentionTable& table, std::string_view mutant) {
     report.repro.flags.emplace_back("--mutant", std::string(mutant));
   } else if (table.subject != "sim")
     report.repro.flags.emplace_back("--subject", table.subject);
-  if (cell.finding) report.repro.flags.emplace_back("--case", print(cell.finding->c));
+  if (cell.finding)
+    report.repro.flags.emplace_back("--case", print(cell.finding->c));
+  else if (table.options.only)
+    report.repro.flags.emplace_back("--case", print(*table.options.only));
   return report;
 }
 
