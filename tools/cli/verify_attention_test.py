@@ -97,12 +97,6 @@ class Plugin(Command):
             self.assertIn("--case", told["report"]["repro"])
             self.json(*command, "--allow-vacuous")
 
-    def test_a_mismatch_is_not_explained_by_a_case_that_was_declined(self):
-        text = self.succeed(*SUITE, "attention.truth", *self.SUBJECT, "aiter-triton-mi300",
-                            code=MISMATCH)
-        self.assertIn("MISMATCH", text)
-        self.assertNotIn("REASON", text)
-
     def test_what_a_profile_does_not_promise_is_not_run(self):
         table = self.json(*SUITE, "attention.nan_seen", *self.SUBJECT, "modelopt-triton",
                           code=UNSUPPORTED)
