@@ -23,6 +23,9 @@ using CalibratedPhases = std::vector<CalibratedPhase>;
 // "prefill" or "decode" as a group of fields. With `points` also every measured threshold.
 void describe_phase(Document& document, const CalibratedPhase& phase, bool points);
 
+// Which lengths were asked for and not cut, of requests that have no call of them.
+Table left_out_of(const attention::Samples& samples);
+
 // Of the sparsities that go into the configuration: thresholds of 1 and more, and factors beyond
 // what was measured. (All targets have the same facts as numbers.)
 Table warnings_of(const CalibratedPhases& phases);

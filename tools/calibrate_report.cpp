@@ -127,6 +127,14 @@ void describe_phase(Document& document, const CalibratedPhase& phase, bool point
   if (points) group.table("points", points_of(c));
 }
 
+Table left_out_of(const attention::Samples& samples) {
+  Table table{{"sample", "length", "kv_len", "first_query_row"}, {}};
+  for (const attention::Samples::LeftOut& one : samples.left_out)
+    table.rows.push_back({one.name, std::int64_t{one.length}, std::int64_t{one.kv_len},
+                          std::int64_t{one.first_row}});
+  return table;
+}
+
 Table warnings_of(const CalibratedPhases& phases) {
   Table table{{"phase", "sparsity", "warning"}, {}};
   for (const CalibratedPhase& p : phases) {

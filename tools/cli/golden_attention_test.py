@@ -5,7 +5,7 @@ import random
 import struct
 import unittest
 
-from cli_testing import OK, UNSUPPORTED
+from cli_testing import OK, UNSUPPORTED, run
 from golden_test import Golden, read
 
 OURS, FMHA, TRITON = "assay-prefill-sm90", "trtllm-fmha_v2-sm90", "modelopt-triton"
@@ -334,11 +334,11 @@ class Refusals(Attention):
 
     def test_parameters(self):
         for setting, says in (
-                ("threshold_scale_factor=nan", ['"nan"', "0 and more"]),
-                ("threshold_scale_factor=-1", ['"-1"', "0 and more"]),
-                ("threshold_scale_factor=x", ['"x"', "0 and more"]),
+                ("threshold_scale_factor=nan", ['"nan"', "0, positive numbers and inf"]),
+                ("threshold_scale_factor=-1", ['"-1"', "0, positive numbers and inf"]),
+                ("threshold_scale_factor=x", ['"x"', "0, positive numbers and inf"]),
                 ("threshold_scale_factor=1e60", ['"1e60"']),
-                ("scale=0", ["scale is 0", "positive"]), ("scale=inf", ['"inf"']),
+                ("scale=0", ['scale is "0"', "positive"]), ("scale=inf", ['"inf"']),
                 ("softcap=-2", ['"-2"']), ("splits=0", ["splits is 0", "1 to 65535"]),
                 ("q_offset=1.5", ["q_offset", '"1.5"']),
                 ("q_offset=99999999", ["q_offset", "16777216"]),
@@ -347,6 +347,14 @@ class Refusals(Attention):
                 ("mask=chunked:", ['""', "1 to"]), ("causal=1", ['"causal"', "mask"])):
             with self.subTest(setting):
                 self.refuse_both(LAYOUTS["padded"], says, "--set", setting)
+        # What a file may not say without quotes, or says twice.
+        for params, says in (('{"splits": true}', ['splits is "true"', "whole numbers"]),
+                             ('{"scale": 1, "scale": 2}', ['key "scale" appears twice']),
+                             ('{"scale": "0x1"}', ['scale is "0x1"', "positive numbers"]),
+                             ('{"scale": 0}', ['scale is "0"', "positive numbers"]),
+                             ('{"mask": 1}', ['mask is "1"', "text in quotes"])):
+            with self.subTest(params):
+                self.refuse_both(LAYOUTS["padded"], says, metadata={"assay.params": params})
         self.refuse_both(LAYOUTS["padded"], ['"nobody"', OURS], profile="nobody")
         source = self.write("in.safetensors", LAYOUTS["padded"])
         self.refuse("golden", "attention", "--in", source, "--out", self.dir / "new",
@@ -374,6 +382,64 @@ class Refusals(Attention):
         got = self.write("got.safetensors", good, other)
         self.refuse("check", "attention", "--in", golden, "--got", got,
                     says=["assay.kv_tile", '"64"', "128"])
+
+
+class ChecksItself(Attention):
+    """What golden writes is judged by check, and not contradicted [VER-7.2][ATT-2.1]."""
+
+    def test_scales_whose_products_are_no_normal_numbers(self):
+        def scales(q, k):
+            return {"q_scale": tensor("F32", [1], [q]), "k_scale": tensor("F32", [1], [k])}
+        limits = "1.18e-38 to 8.51e+37"
+        for change, settings, says in (
+                ({}, ["scale=1e-40"], ["scale is 1e-40", limits]),
+                ({}, ["scale=3e38"], ["scale is 3e+38", limits]),
+                ({}, ["scale=7e37"], ["scale * q_scale * k_scale * log2(e) (7e+37, 1, 1)", limits]),
+                ({}, ["softcap=1e-40"], ["softcap is 1e-40", limits]),
+                ({}, ["softcap=1e-37", "scale=1e10"], ["/ softcap 1e-37", "is inf", limits]),
+                (scales(1e-40, 1), [], ["q_scale is 1e-40", limits]),
+                (scales(1, 3e38), [], ["k_scale is 3e+38", limits]),
+                (scales(1e-20, 1e-20), [], ["scale * q_scale * k_scale (0.125, 1e-20, 1e-20)",
+                                            "is 1.25e-41", limits]),
+                (scales(1e20, 1e20), [], ["scale * q_scale * k_scale (0.125, 1e+20, 1e+20)",
+                                          "is inf", limits]),
+                ({"v_scale": tensor("F32", [1], [1e-45])}, [], ["v_scale is 1e-45", limits])):
+            with self.subTest(says):
+                words = [w for setting in settings for w in ("--set", setting)]
+                self.refuse_both({**LAYOUTS["padded"], **change}, says, *words)
+
+    def test_scores_of_which_no_check_could_judge_an_output(self):
+        source = self.write("in.safetensors", LAYOUTS["packed"])
+        command = ("golden", "attention", "--in", source, "--out", self.dir / "new.safetensors",
+                   "--profile")
+        told = self.refuse(*command, TRITON, "--set", "scale=1e10",
+                           says=["scale is 1e+10", "decisions", "scales up to about"])
+        largest = float(told.rsplit(" ", 1)[1])
+        self.succeed(*command, TRITON, "--set", f"scale={largest * 0.9}")
+        golden = self.dir / "new.safetensors"
+        self.check("attention", golden, golden, code=OK)
+        # Where bits are known there is something to judge.
+        self.succeed(*command, OURS, "--set", "scale=1e10")
+        self.check("attention", golden, golden, code=OK)
+
+    def test_every_profile_at_every_scale(self):
+        small = {"q": tensor("BF16", [1, 4, 2, 16], rows(4, 2, 16, lambda _: 4.0, 1)),
+                 "k": tensor("BF16", [1, 300, 1, 16], rows(300, 1, 16, low_blocks, 2)),
+                 "v": tensor("BF16", [1, 300, 1, 16], rows(300, 1, 16, lambda _: 1.0, 3))}
+        source, out = self.write("in.safetensors", small), self.dir / "out.safetensors"
+        written = 0
+        for profile in self.json("profiles")["attention"]:
+            for scale in ("1.18e-38", "1e-20", "3", "1e10", "5.8e37"):
+                with self.subTest(profile=profile["name"], scale=scale):
+                    out.unlink(missing_ok=True)
+                    made = run("golden", "attention", "--in", source, "--out", out, "--profile",
+                               profile["name"], "--set", f"scale={scale}")
+                    self.assertIn(made.returncode, (0, 2), made.stderr)
+                    self.assertEqual(out.exists(), made.returncode == 0)
+                    if made.returncode == 0:
+                        written += 1
+                        self.check("attention", out, out, code=OK)
+        self.assertGreater(written, 45)
 
 
 class Profiles(Attention):

@@ -553,9 +553,9 @@ class Refusals(Golden):
                 self.refuse_both(op, CASES[op][0], [*arguments, "--set", setting], says)
 
     def test_metadata(self):
-        for metadata, says in (({"assay.params": "{"}, "no JSON object"),
-                               ({"assay.params": "[1]"}, "no JSON object"),
-                               ({"assay.params": '{"function": [1]}'}, "whole numbers"),
+        for metadata, says in (({"assay.params": "{"}, "is a JSON object"),
+                               ({"assay.params": "[1]"}, "is a JSON object"),
+                               ({"assay.params": '{"function": [1]}'}, "text in quotes"),
                                ({"assay.params": '{"x": 1}'}, ['"x"', "function"]),
                                ({"assay.op": "mma"}, ['"mma"', "mufu"]),
                                ({"schema": "assay.trace", "version": "1"}, "assay.golden"),

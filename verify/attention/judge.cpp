@@ -136,6 +136,7 @@ class Judge {
     if (!result_.mismatches.empty()) return explain();
     if (parts_.decision && judged.elements == 0 && !given_.outputs().out.empty()) {
       result_.reason = "no element of out could be judged: " + joined(judged.notes);
+      result_.too_large = judged.too_large;
       return;
     }
     if (parts_.decision) {
