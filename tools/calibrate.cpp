@@ -171,12 +171,29 @@ Expected<CalibratedPhases> calibrate_all(const std::vector<const Profile*>& prof
     phases.push_back({std::move(result), wanted[at]});
   }
   if (phases.empty())
-    return bad_input("the input holds no call of a phase that --profile names a profile for");
+    return bad_input(
+        fmt::format("the input holds {} calls only, and --profile names none for it; {}",
+                    samples.list.empty() ? "no" : phase_name(samples.list.front().phase),
+                    "a prefill call has two query rows and more, a decode call one"));
   return phases;
 }
 
-Expected<ExitCode> run_calibrate(const CalibrateArguments& from) {
-  ASSAY_TRY(const Output output, Output::open(from.json, {from.out, from.checkpoint, from.svg}));
+// Phases that --profile names a profile for and the input holds no call of.
+std::vector<Phase> missing_of(const std::vector<const Profile*>& profiles,
+                              const CalibratedPhases& phases) {
+  std::vector<Phase> missing;
+  for (const Phase phase : {Phase::kPrefill, Phase::kDecode}) {
+    const auto is = [&](const CalibratedPhase& one) { return one.result.phase == phase; };
+    if (profiles[static_cast<std::size_t>(phase)] != nullptr &&
+        std::none_of(phases.begin(), phases.end(), is))
+      missing.push_back(phase);
+  }
+  return missing;
+}
+
+// Every output can be written, and none is another file of the command.
+Expected<Output> open_outputs(const CalibrateArguments& from) {
+  ASSAY_TRY(Output output, Output::open(from.json, {from.out, from.checkpoint, from.svg}));
   for (const auto* path : {&from.out, &from.checkpoint, &from.svg}) {
     if (!*path) continue;
     ASSAY_CHECK(check_writable(**path));
@@ -186,6 +203,11 @@ Expected<ExitCode> run_calibrate(const CalibrateArguments& from) {
   }
   if (from.json)
     for (const std::string& in : from.in) ASSAY_CHECK(check_not_input(*from.json, {in}));
+  return output;
+}
+
+Expected<ExitCode> run_calibrate(const CalibrateArguments& from) {
+  ASSAY_TRY(const Output output, open_outputs(from));
   ASSAY_TRY(const std::vector<const Profile*> profiles, parse_profiles(from.profile));
   ASSAY_TRY(const std::vector<double> wanted, parse_targets(from.target));
   ASSAY_TRY(const attention::SamplePlan plan, parse_plan(from));
@@ -214,7 +236,7 @@ Expected<ExitCode> run_calibrate(const CalibrateArguments& from) {
   }
   for (const CalibratedPhase& phase : phases) describe_phase(document, phase, from.points);
   document.table("left_out", left_out_of(samples));
-  document.table("warnings", warnings_of(phases));
+  document.table("warnings", warnings_of(phases, missing_of(profiles, phases)));
   // What is not to be trusted leaves nothing behind that could be used (SPEC ATT-8.10).
   if (trusted) {
     // Two things with the same fields: what one reads here, and what --out writes.

@@ -135,8 +135,11 @@ Table left_out_of(const attention::Samples& samples) {
   return table;
 }
 
-Table warnings_of(const CalibratedPhases& phases) {
+Table warnings_of(const CalibratedPhases& phases, const std::vector<attention::Phase>& missing) {
   Table table{{"phase", "sparsity", "warning"}, {}};
+  for (const attention::Phase phase : missing)
+    table.rows.push_back({std::string(phase_name(phase)), 0.0,
+                          "the input holds no such call: the factor is 0, the dense kernel"});
   for (const CalibratedPhase& p : phases) {
     const std::string phase(phase_name(p.result.phase));
     for (const CalibrationTarget& t : p.result.targets) {

@@ -93,7 +93,7 @@ std::string vacuity(const std::vector<SweepPoint>& points) {
     if (p.fitted) sparsities.insert(p.counts.of_visited());
   if (sparsities.size() >= kSparsitiesMin) return "";
   return fmt::format(
-      "{} different sparsities from 10 to 90 % were measured; {} and more show whether they lie on "
+      "of different sparsities from 10 to 90 % there are {}; {} and more show whether they lie on "
       "a "
       "curve, which has two numbers",
       sparsities.size(), kSparsitiesMin);

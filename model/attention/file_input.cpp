@@ -24,7 +24,7 @@ Status read_mask(const std::string& text, Problem& p) {
         {"chunked:", MaskKind::kChunked}}) {
     if (text.compare(0, prefix.size(), prefix) != 0) continue;
     p.mask = kind;
-    ASSAY_TRY(p.mask_size, parse_integer<std::int32_t>(fmt::format("mask={}N: N", prefix),
+    ASSAY_TRY(p.mask_size, parse_integer<std::int32_t>(fmt::format("N of mask={}N", prefix),
                                                        std::string_view(text).substr(prefix.size()),
                                                        1, kFileRowsMax));
     return Done{};

@@ -240,10 +240,9 @@ class Calibrate(Command):
         ElementTree.fromstring(plot.read_bytes())
         out.unlink(), plot.unlink()
         # One phase is enough for mistrust.
-        half = self.synthetic(*arguments, line="heads=1 kv=128 dim=32 spread=3",
-                              profile="assay-prefill-sm90,modelopt-triton", code=MISMATCH)
-        self.assertEqual(len(half["reasons"]), 1)
-        self.assertIn("prefill", half["reasons"][0])
+        half, = self.synthetic(*arguments, line="heads=1 kv=128 dim=32 spread=3", code=MISMATCH,
+                               profile="assay-prefill-sm90,modelopt-triton")["reasons"]
+        self.assertIn("prefill", half)
         self.assertEqual(self.snapshot(), {})
 
     def test_a_mistrusted_run_leaves_nothing_that_looks_like_a_result(self):  # SPEC ATT-8.10
@@ -324,8 +323,7 @@ class Calibrate(Command):
             "sample": "request 0 of short.safetensors", "length": 320, "kv_len": 200,
             "first_query_row": 0}])
         self.assertEqual([s["kv_len"] for s in found["prefill"]["samples"]], [160, 160, 320])
-        whole = self.calibrate("--in", long, *ours[:2])
-        self.assertEqual(whole["left_out"], [])
+        self.assertEqual(self.calibrate("--in", long, *ours[:2])["left_out"], [])
 
     def test_bad_options(self):
         path = self.write("in.safetensors", golden_bytes(rows=4))
@@ -359,6 +357,24 @@ class Calibrate(Command):
                  ["65", "64"])):
             with self.subTest(arguments):
                 self.refuse("calibrate", *arguments, says=says)
+
+    def test_a_phase_that_is_not_there_is_named(self):
+        path = self.write("one.safetensors", safetensors({
+            "q": ("BF16", [1, 1, 1, 32], normals(32, 1, 1)),
+            "k": ("BF16", [1, 9, 1, 32], normals(9 * 32, 1, 2))}))
+        self.refuse("calibrate", "--in", path, "--profile", "modelopt-triton,-",
+                    says=["decode calls only", "--profile names none for it"])
+        path = self.write("rows.safetensors", safetensors({
+            "q": ("BF16", [200, 1, 32], normals(200 * 32, 4, 1)),
+            "k": ("BF16", [400, 1, 32], normals(400 * 32, 1, 2)),
+            "cu_seqlens_q": ("I32", [2], struct.pack("<2i", 0, 200)),
+            "cu_seqlens_kv": ("I32", [2], struct.pack("<2i", 0, 400)),
+            "step": ("I32", [200], struct.pack("<200i", *range(200)))}))
+        found = self.calibrate("--in", path, "--profile", "modelopt-triton")
+        factors = found["config"]["sparse_attention_config"]["threshold_scale_factor"]
+        self.assertEqual(factors["prefill"], 0)
+        told = [w["phase"] for w in found["warnings"] if "holds no such call" in w["warning"]]
+        self.assertEqual(told, ["prefill"])
 
     def test_what_a_kernel_cannot_do_is_unsupported(self):
         self.refuse("calibrate", "--synthetic", "heads=1 kv=64", "--profile", "fa3-dense-sm90",

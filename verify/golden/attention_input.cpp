@@ -1,5 +1,4 @@
-// See attention_input.hpp: the small tensors; rows and
-// parameters are model/attention's.
+// See attention_input.hpp: the small tensors; rows and parameters are model/attention's.
 #include "verify/golden/attention_input.hpp"
 
 #include <fmt/format.h>
@@ -29,7 +28,7 @@ class Reader {
     ASSAY_CHECK(in_file(read_per_head("sinks", input_->sinks, p_.sinks)));
     ASSAY_CHECK(in_file(read_per_head("alibi_slopes", input_->alibi_slopes, p_.alibi_slopes)));
     ASSAY_CHECK(read_parameters());
-    ASSAY_CHECK(read_thresholds());
+    ASSAY_CHECK(in_file(read_thresholds()));
     ASSAY_CHECK(in_file(read_mask()));
     ASSAY_CHECK(in_file(check(p_)));
     return std::unique_ptr<const FileInput>(std::move(input_));
@@ -42,12 +41,14 @@ class Reader {
     return status ? status : Status(status.error().within(file_.path()));
   }
 
-  // Sentences about a parameter begin with its name. Where the file gave it, they name the file.
+  // Sentences about a parameter begin with its name, or with the N of its mask. Where the file gave
+  // it, they name the file.
   Status read_parameters() {
     const Status read = read_file_parameters(in_.parameters, p_);
     if (read) return Done{};
     const std::string& sentence = read.error().sentence;
-    const std::string key = sentence.substr(0, sentence.find_first_of(" ="));
+    std::string key = sentence.substr(0, sentence.find(' '));
+    if (key == "N") key = "mask";
     if (in_.given.find(key) != in_.given.end()) return read.error();
     return read.error().within(file_.path() + ": assay.params");
   }
