@@ -28,19 +28,19 @@ ASSAY_HD constexpr std::int32_t entries_most(const DecodeItem& item) {
   return item.tiles.count() + (item.tiles.empty() ? 1 : chunks_of(item.tiles).count());
 }
 
-// Fetches queries and keys.
+// Fetches keys and, behind the first of them, queries.
 template <class Io, class Queries, class Keys>
 ASSAY_DEVICE ASSAY_INLINE void fetch_decode_keys(Io& io, const DecodeItem& item, Queries& queries,
                                                  Keys& keys) {
-  if (item.tiles.empty()) return;
-  io.wait_queries_free(queries);
-  io.load_queries(queries, item);
-  queries.advance();
   ASSAY_NO_UNROLL
   for (std::int32_t tile = item.tiles.begin; tile < item.tiles.end; ++tile) {
     io.wait_keys_free(keys);
     io.load_keys(keys, item, tile);
     keys.advance();
+    if (tile != item.tiles.begin) continue;
+    io.wait_queries_free(queries);
+    io.load_queries(queries, item);
+    queries.advance();
   }
 }
 

@@ -20,6 +20,8 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
                                    p.kv_heads, p.partials, kDim);
   const std::int32_t request = m.request;
   const int row = m.row, column = m.column + lane;
+  let_dependents_launch();
+  wait_for_kernel_before();  // what came before the decode kernel may still write lengths
   LeftEntries left;
   RequestShape shape;
   if (request < c.requests) {
@@ -30,8 +32,6 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
                                         .visited),
                           p.chunks_per_piece);
   }
-  let_dependents_launch();
-  wait_for_kernel_before();
   if (left.count <= 1) return;  // written by the decode kernel
 
   const auto place_of = [&](int i) {
