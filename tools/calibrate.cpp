@@ -111,7 +111,9 @@ Expected<attention::SamplePlan> parse_plan(const CalibrateArguments& from) {
   }
   ASSAY_TRY(plan.decode_rows,
             integer_or<std::int32_t>("--decode-rows", from.decode_rows, 1, 1 << 20, 16));
-  ASSAY_TRY(plan.splits, integer_or<std::int32_t>("--splits", from.splits, 1, 1 << 16, 1));
+  if (from.splits) {
+    ASSAY_TRY(plan.splits, parse_integer<std::int32_t>("--splits", *from.splits, 1, 65535));
+  }
   if (from.scale) {
     ASSAY_TRY(const double scale, parse_between("--scale", *from.scale, 0, 1e30));
     plan.scale = static_cast<float>(scale);
@@ -131,11 +133,14 @@ Expected<Samples> read_samples(const CalibrateArguments& from, const attention::
   Samples all;
   for (const std::string& path : from.in) {
     ASSAY_TRY(Samples some, attention::samples_of_file(path, plan));
-    if (from.in.size() > 1)
-      for (attention::Sample& sample : some.list)
-        sample.name =
-            fmt::format("{} of {}", sample.name, std::filesystem::path(path).filename().string());
+    const auto name_file = [&](auto& list) {
+      for (auto& one : list)
+        one.name =
+            fmt::format("{} of {}", one.name, std::filesystem::path(path).filename().string());
+    };
+    if (from.in.size() > 1) name_file(some.list), name_file(some.left_out);
     std::move(some.list.begin(), some.list.end(), std::back_inserter(all.list));
+    std::move(some.left_out.begin(), some.left_out.end(), std::back_inserter(all.left_out));
     std::move(some.memory.begin(), some.memory.end(), std::back_inserter(all.memory));
   }
   return all;
@@ -160,21 +165,35 @@ Expected<CalibratedPhases> calibrate_all(const std::vector<const Profile*>& prof
     attention::CalibrationOptions options;
     options.threads = jobs;
     options.on_sample = [&] { progress.advance(); };
-    if (std::count(options.targets.begin(), options.targets.end(), wanted[at]) == 0) {
-      options.targets.push_back(wanted[at]);
-      std::sort(options.targets.begin(), options.targets.end());
-    }
+    options.wanted = wanted[at];
     ASSAY_TRY(attention::PhaseCalibration result,
               attention::calibrate(*profiles[at], phase, samples, options));
     phases.push_back({std::move(result), wanted[at]});
   }
   if (phases.empty())
-    return bad_input("the input holds no call of a phase that --profile names a profile for");
+    return bad_input(
+        fmt::format("the input holds {} calls only, and --profile names none for it; {}",
+                    samples.list.empty() ? "no" : phase_name(samples.list.front().phase),
+                    "a prefill call has two query rows and more, a decode call one"));
   return phases;
 }
 
-Expected<ExitCode> run_calibrate(const CalibrateArguments& from) {
-  ASSAY_TRY(const Output output, Output::open(from.json, {from.out, from.checkpoint, from.svg}));
+// Phases that --profile names a profile for and the input holds no call of.
+std::vector<Phase> missing_of(const std::vector<const Profile*>& profiles,
+                              const CalibratedPhases& phases) {
+  std::vector<Phase> missing;
+  for (const Phase phase : {Phase::kPrefill, Phase::kDecode}) {
+    const auto is = [&](const CalibratedPhase& one) { return one.result.phase == phase; };
+    if (profiles[static_cast<std::size_t>(phase)] != nullptr &&
+        std::none_of(phases.begin(), phases.end(), is))
+      missing.push_back(phase);
+  }
+  return missing;
+}
+
+// Every output can be written, and none is another file of the command.
+Expected<Output> open_outputs(const CalibrateArguments& from) {
+  ASSAY_TRY(Output output, Output::open(from.json, {from.out, from.checkpoint, from.svg}));
   for (const auto* path : {&from.out, &from.checkpoint, &from.svg}) {
     if (!*path) continue;
     ASSAY_CHECK(check_writable(**path));
@@ -184,6 +203,11 @@ Expected<ExitCode> run_calibrate(const CalibrateArguments& from) {
   }
   if (from.json)
     for (const std::string& in : from.in) ASSAY_CHECK(check_not_input(*from.json, {in}));
+  return output;
+}
+
+Expected<ExitCode> run_calibrate(const CalibrateArguments& from) {
+  ASSAY_TRY(const Output output, open_outputs(from));
   ASSAY_TRY(const std::vector<const Profile*> profiles, parse_profiles(from.profile));
   ASSAY_TRY(const std::vector<double> wanted, parse_targets(from.target));
   ASSAY_TRY(const attention::SamplePlan plan, parse_plan(from));
@@ -191,34 +215,37 @@ Expected<ExitCode> run_calibrate(const CalibrateArguments& from) {
   ASSAY_TRY(const std::int32_t jobs,
             integer_or<std::int32_t>("--jobs", from.jobs, 1, 1024, std::min(cores, 1024)));
   ASSAY_TRY(const Samples samples, read_samples(from, plan));
+  if (const Status cut = check_lengths(plan, samples); !cut)
+    return cut.error().within(from.synthetic ? "--lengths" : joined(from.in));
   ASSAY_TRY(const CalibratedPhases phases, calibrate_all(profiles, samples, wanted, jobs));
 
+  std::vector<Value> reasons;
+  for (const CalibratedPhase& phase : phases)
+    if (!phase.result.vacuous.empty())
+      reasons.push_back(
+          fmt::format("{}: {}", phase_name(phase.result.phase), phase.result.vacuous));
+  const bool trusted = reasons.empty() || from.allow_vacuous;
   Document document;
+  document.field("verdict", std::string(reasons.empty() ? "CALIBRATED" : "MISTRUSTED"));
+  document.list("reasons", reasons);
   if (from.synthetic) {
     ASSAY_TRY(const attention::SyntheticHeads heads, attention::parse_synthetic(*from.synthetic));
     document.field("synthetic", print(heads));
   } else {
     document.list("in", {from.in.begin(), from.in.end()});
   }
-  std::vector<Value> reasons;
-  for (const CalibratedPhase& phase : phases) {
-    describe_phase(document, phase, from.points);
-    if (!phase.result.vacuous.empty())
-      reasons.push_back(
-          fmt::format("{}: {}", phase_name(phase.result.phase), phase.result.vacuous));
-  }
-  document.table("warnings", warnings_of(phases));
-  // Two things with the same fields: what one reads here, and what --out writes.
-  const nlohmann::ordered_json config = serving_config(phases);
-  document.rendered("config", config.dump(2), config);
-  const bool trusted = reasons.empty() || from.allow_vacuous;
-  document.field("verdict", std::string(reasons.empty() ? "CALIBRATED" : "MISTRUSTED"));
-  document.list("reasons", reasons);
+  for (const CalibratedPhase& phase : phases) describe_phase(document, phase, from.points);
+  document.table("left_out", left_out_of(samples));
+  document.table("warnings", warnings_of(phases, missing_of(profiles, phases)));
+  // What is not to be trusted leaves nothing behind that could be used (SPEC ATT-8.10).
   if (trusted) {
+    // Two things with the same fields: what one reads here, and what --out writes.
+    const nlohmann::ordered_json config = serving_config(phases);
+    document.rendered("config", config.dump(2), config);
     ASSAY_CHECK(write_text(from.out, config.dump(2) + "\n"));
     ASSAY_CHECK(write_text(from.checkpoint, checkpoint_config(phases).dump(2) + "\n"));
+    ASSAY_CHECK(write_text(from.svg, calibration_plot(phases)));
   }
-  ASSAY_CHECK(write_text(from.svg, calibration_plot(phases)));
   ASSAY_CHECK(output.write(document));
   return trusted ? ExitCode::kConforms : ExitCode::kMismatch;
 }
@@ -239,7 +266,8 @@ Action declare_calibrate(Arguments& arguments) {
       arguments.option("--decode-rows", "N",
                        "last rows of a request that become decode calls (default 16), where no "
                        "step says which were"),
-      arguments.option("--splits", "N", "pieces that decode kernels cut keys into (default 1)"),
+      arguments.option("--splits", "N",
+                       "pieces that decode kernels cut keys into (default: the file's, or 1)"),
       arguments.option("--scale", "X", "of q . k; default: the file's, or 1 / sqrt(head_dim)"),
       arguments.option("--jobs", "N", "threads (default: cores); results are the same for any N"),
       arguments.option("--out", "FILE", "write TensorRT-LLM's configuration, JSON"),
@@ -247,7 +275,7 @@ Action declare_calibrate(Arguments& arguments) {
                        "write the curve as a part of a checkpoint's config.json"),
       arguments.option("--svg", "FILE", "plot sparsity against factor"),
       arguments.flag("--points", "list every threshold that was measured"),
-      arguments.flag("--allow-vacuous", "exit 0, and write, even if a phase calibrated nothing"),
+      arguments.flag("--allow-vacuous", "exit 0, and write, even if a phase is not to be trusted"),
       arguments.json()};
   return [from] { return run_calibrate(from); };
 }

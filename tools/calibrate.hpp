@@ -23,9 +23,13 @@ using CalibratedPhases = std::vector<CalibratedPhase>;
 // "prefill" or "decode" as a group of fields. With `points` also every measured threshold.
 void describe_phase(Document& document, const CalibratedPhase& phase, bool points);
 
-// Of the sparsities that go into the configuration: thresholds of 1 and more, and factors beyond
-// what was measured. (All targets have the same facts as numbers.)
-Table warnings_of(const CalibratedPhases& phases);
+// Which lengths were asked for and not cut, of requests that have no call of them.
+Table left_out_of(const attention::Samples& samples);
+
+// Of the sparsities that go into the configuration: thresholds of 1 and more, factors beyond what
+// was measured (all targets have the same facts as numbers), and phases that were asked for and
+// are missing, which the configuration makes dense.
+Table warnings_of(const CalibratedPhases& phases, const std::vector<attention::Phase>& missing);
 
 // {"sparse_attention_config": {"algorithm": "skip_softmax", "threshold_scale_factor": {"prefill":
 // F, "decode": F}}}, which trtllm-serve takes as --config. A phase that was not calibrated has 0,

@@ -127,8 +127,19 @@ void describe_phase(Document& document, const CalibratedPhase& phase, bool point
   if (points) group.table("points", points_of(c));
 }
 
-Table warnings_of(const CalibratedPhases& phases) {
+Table left_out_of(const attention::Samples& samples) {
+  Table table{{"sample", "length", "kv_len", "first_query_row"}, {}};
+  for (const attention::Samples::LeftOut& one : samples.left_out)
+    table.rows.push_back({one.name, std::int64_t{one.length}, std::int64_t{one.kv_len},
+                          std::int64_t{one.first_row}});
+  return table;
+}
+
+Table warnings_of(const CalibratedPhases& phases, const std::vector<attention::Phase>& missing) {
   Table table{{"phase", "sparsity", "warning"}, {}};
+  for (const attention::Phase phase : missing)
+    table.rows.push_back({std::string(phase_name(phase)), 0.0,
+                          "the input holds no such call: the factor is 0, the dense kernel"});
   for (const CalibratedPhase& p : phases) {
     const std::string phase(phase_name(p.result.phase));
     for (const CalibrationTarget& t : p.result.targets) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 
 #include "cuda/launch/attention_gpu_testing.hpp"
 #include "model/core/testing.hpp"
@@ -78,9 +79,19 @@ inline rc::Gen<GpuCase> cases(bool decode) {
       }));
 }
 
-inline int random_cases() {
+// ASSAY_ATTENTION_CASES is how many, from the first on, or FROM:TO, so that several processes can
+// share them.
+struct CaseNumbers {
+  int begin = 0, end = 300;
+};
+inline CaseNumbers random_cases() {
+  CaseNumbers numbers;
   const char* const asked = std::getenv("ASSAY_ATTENTION_CASES");
-  return asked != nullptr ? std::atoi(asked) : 300;
+  if (asked == nullptr) return numbers;
+  const char* const colon = std::strchr(asked, ':');
+  if (colon != nullptr) numbers.begin = std::atoi(asked);
+  numbers.end = std::atoi(colon != nullptr ? colon + 1 : asked);
+  return numbers;
 }
 
 }  // namespace assay::cuda::testing

@@ -59,11 +59,13 @@ TEST_CASE("random problems have the model's bits, decisions and counters",
   };
   const rc::Gen<GpuCase> gen = cases(false);
   // By hand rather than by prop(): a kernel that went wrong is not run again to shrink its case.
-  for (int i = 0; i < random_cases(); ++i) {
+  const testing::CaseNumbers numbers = random_cases();
+  for (int i = numbers.begin; i < numbers.end; ++i) {
     const GpuCase c = gen(rc::Random(static_cast<std::uint64_t>(i)), 100).value();
     INFO("case " << i << ": " << c);
     REQUIRE(one(c) == "");
   }
+  if (numbers.end - numbers.begin < 50) return;  // few cases need not have both
   CHECK(skipped > 0);
   CHECK(kept > 0);
 }

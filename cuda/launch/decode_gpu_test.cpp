@@ -60,7 +60,8 @@ TEST_CASE("random decodes have the model's bits, decisions and counters",
   std::int64_t skipped = 0, kept = 0;
   const rc::Gen<GpuCase> gen = cases(true);
   // By hand rather than by prop(): a kernel that went wrong is not run again to shrink its case.
-  for (int i = 0; i < random_cases(); ++i) {
+  const testing::CaseNumbers numbers = random_cases();
+  for (int i = numbers.begin; i < numbers.end; ++i) {
     const GpuCase c = gen(rc::Random(static_cast<std::uint64_t>(i)), 100).value();
     INFO("case " << i << ": " << c);
     GpuProblem problem(c);
@@ -68,6 +69,7 @@ TEST_CASE("random decodes have the model's bits, decisions and counters",
     skipped += problem.skipped();
     kept += problem.kept();
   }
+  if (numbers.end - numbers.begin < 50) return;  // few cases need not have both
   CHECK(skipped > 0);
   CHECK(kept > 0);
 }

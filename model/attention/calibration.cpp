@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "model/attention/parallel.hpp"
 
@@ -16,6 +17,8 @@ namespace {
 constexpr int kLowest = -40, kHighest = 14;
 // Which sparsities a curve goes through; Model Optimizer's own choice.
 constexpr double kFitLow = 0.1, kFitHigh = 0.9;
+// Any two points lie on some curve of two numbers.
+constexpr std::size_t kSparsitiesMin = 3;
 
 std::vector<double> lambdas_of(const SkipRule& rule) {
   std::vector<double> out;
@@ -85,14 +88,24 @@ std::string vacuity(const std::vector<SweepPoint>& points) {
   }
   if (!some_skipped) return "no tile was skipped at any threshold";
   if (!some_kept) return "every tile that was asked about was skipped at every threshold";
-  double lowest = 1, highest = 0;
-  for (const SweepPoint& p : points) {
-    if (!p.fitted) continue;
-    lowest = std::min(lowest, p.counts.of_visited());
-    highest = std::max(highest, p.counts.of_visited());
-  }
-  if (lowest < highest) return "";
-  return "fewer than two different sparsities from 10 to 90 % were measured, which fix no curve";
+  std::set<double> sparsities;
+  for (const SweepPoint& p : points)
+    if (p.fitted) sparsities.insert(p.counts.of_visited());
+  if (sparsities.size() >= kSparsitiesMin) return "";
+  return fmt::format(
+      "of different sparsities from 10 to 90 % there are {}; {} and more show whether they lie on "
+      "a "
+      "curve, which has two numbers",
+      sparsities.size(), kSparsitiesMin);
+}
+
+// Empty if the factor does what it is for: on a step of two sparsities, say, no curve is of use.
+std::string missed(const CalibrationTarget& t) {
+  if (t.achieved.skipped > t.achieved.hidden && std::abs(t.error) <= t.sparsity / 2) return "";
+  return fmt::format(
+      "the factor for a sparsity of {} is {:.6g}, and run again it skips {:.3g} of the tiles: more "
+      "than half of what was asked for is missing, or too much",
+      t.sparsity, t.factor, t.achieved.of_visited());
 }
 
 CalibrationTarget run_again(const std::vector<Scored>& scored, const PhaseCalibration& so_far,
@@ -172,12 +185,17 @@ Expected<PhaseCalibration> calibrate(const Profile& profile, Phase phase, const 
     out.vacuous = fmt::format("the curve falls with sparsity (b is {:.4g})", out.exponential->b);
     return out;
   }
-  out.targets.resize(options.targets.size());
+  std::set<double> targets(options.targets.begin(), options.targets.end());
+  targets.insert(options.wanted);
+  const std::vector<double> sparsities(targets.begin(), targets.end());
+  out.targets.resize(sparsities.size());
   parallel_for(static_cast<std::int64_t>(out.targets.size()), options.threads,
                [&](std::int64_t i, int) {
                  const auto at = static_cast<std::size_t>(i);
-                 out.targets[at] = run_again(scored, out, options.targets[at]);
+                 out.targets[at] = run_again(scored, out, sparsities[at]);
                });
+  for (const CalibrationTarget& t : out.targets)
+    if (t.sparsity == options.wanted) out.vacuous = missed(t);
   return out;
 }
 

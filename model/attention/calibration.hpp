@@ -23,6 +23,7 @@ namespace assay::attention {
 struct CalibrationOptions {
   int threads = 1;  // decides no number
   std::vector<double> targets = {0.5, 0.6, 0.7, 0.8, 0.9};
+  double wanted = 0.5;  // the target whose factor will be used; added to them if it is none
   std::function<void()> on_sample;  // after each sample's scores
 };
 
@@ -66,7 +67,9 @@ struct PhaseCalibration {
   std::string vacuous;    // why nothing was calibrated; empty if something was
 };
 
-// Errors: those of DecisionReplay::make with the sample named, and samples without this phase.
+// Vacuous is also a calibration whose factor for `wanted`, run again, is not near it (SPEC
+// ATT-8.10). Errors: those of DecisionReplay::make with the sample named, and samples without this
+// phase.
 Expected<PhaseCalibration> calibrate(const Profile& profile, Phase phase, const Samples& samples,
                                      const CalibrationOptions& options);
 

@@ -88,7 +88,7 @@ DecisionReplay::DecisionReplay(Emulator emulator, const Problem& problem)
 Expected<DecisionReplay> DecisionReplay::make(const Profile& profile, const Problem& problem,
                                               int threads) {
   if (profile.skip.dense_only)
-    return unsupported(std::string(profile.name) +
+    return unsupported("profile " + std::string(profile.name) +
                        " cannot skip, so there is nothing to calibrate");
   ASSAY_TRY(Emulator emulator, Emulator::make(profile, problem));
   DecisionReplay made(std::move(emulator), problem);

@@ -5,187 +5,93 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "model/attention/calibration_sequence.hpp"
-#include "model/core/safetensors.hpp"
+#include "model/attention/file_input.hpp"
 #include "model/core/text.hpp"
 #include "model/numerics/convert.hpp"
 
 namespace assay::attention {
 namespace {
 
-// Where the rows of requests begin and how many there are.
-struct Lengths {
-  std::vector<std::int32_t> first_q, first_kv, q, kv;
-};
+constexpr std::string_view kQueriesLast =
+    "query rows are the last of the keys' tokens";  // what calls are cut by (SPEC ATT-8.8)
 
-Expected<std::vector<std::int32_t>> integers(const TensorFile& file, std::string_view name,
-                                             std::uint64_t count) {
-  ASSAY_TRY(const TensorView tensor, file.tensor(name));
-  ASSAY_CHECK(tensor.expect({Dtype::kI32}, {{"count", count}}));
-  ASSAY_TRY(const Elements<std::int32_t> values, tensor.as<std::int32_t>());
-  return values.copy();
-}
-
-// cu_seqlens of one side: first rows and lengths.
-Status ragged(const TensorFile& file, const char* name, std::uint64_t total,
-              std::vector<std::int32_t>& first, std::vector<std::int32_t>& length) {
-  ASSAY_TRY(const TensorView tensor, file.tensor(name));
-  if (tensor.shape.size() != 1 || tensor.shape[0] < 2)
-    return bad_input(
-        fmt::format("{} has shape {}; allowed is [requests + 1]", name, shape_text(tensor.shape)));
-  ASSAY_TRY(const std::vector<std::int32_t> at, integers(file, name, tensor.shape[0]));
-  for (std::size_t i = 0; i + 1 < at.size(); ++i) {
-    if (at[i + 1] < at[i])
-      return bad_input(
-          fmt::format("{}[{}] is {} after {}; it may not fall", name, i + 1, at[i + 1], at[i]));
-    first.push_back(at[i]);
-    length.push_back(at[i + 1] - at[i]);
-  }
-  if (at.front() != 0 || static_cast<std::uint64_t>(at.back()) != total)
-    return bad_input(
-        fmt::format("{} goes from {} to {}; it must go from 0 to the {} rows there are", name,
-                    at.front(), at.back(), total));
-  return Done{};
-}
-
-// q_len or kv_len of one side, or all rows of the padded batch.
-Status padded(const TensorFile& file, const char* name, const Shape& shape,
-              std::vector<std::int32_t>& first, std::vector<std::int32_t>& length) {
-  const auto rows = static_cast<std::int32_t>(shape[1]);
-  length.assign(shape[0], rows);
-  if (file.has(name)) {
-    ASSAY_TRY(length, integers(file, name, shape[0]));
-  }
-  for (std::size_t i = 0; i < length.size(); ++i) {
-    if (length[i] < 0 || length[i] > rows)
-      return bad_input(fmt::format("{}[{}] is {}; allowed are 0 to {}", name, i, length[i], rows));
-    first.push_back(static_cast<std::int32_t>(i) * rows);
-  }
-  return Done{};
-}
-
-// Before anything is computed from a shape or allocated for it.
-Status check_axes(const TensorFile& file, const char* name, const TensorView& tensor) {
-  constexpr std::uint64_t kRowsMax = 1u << 24, kOtherMax = 65535;
-  const std::size_t axes = tensor.shape.size();
-  if (axes != 3 && axes != 4)
-    return bad_input(
-        fmt::format("{} has shape {}; allowed are 3 or 4 axes", name, shape_text(tensor.shape)));
-  std::uint64_t rows = 1;
-  for (std::size_t axis = 0; axis < axes; ++axis) {
-    const bool is_row = axis + 2 < axes;
-    const std::uint64_t most = is_row && !(axes == 4 && axis == 0) ? kRowsMax : kOtherMax;
-    if (tensor.shape[axis] < 1 || tensor.shape[axis] > most)
-      return bad_input(fmt::format("{} has shape {}; axis {} may be 1 to {}", name,
-                                   shape_text(tensor.shape), axis, most));
-    if (is_row) rows *= tensor.shape[axis];
-  }
-  if (rows > kRowsMax)
-    return bad_input(fmt::format("{} has {} rows; at most {} are allowed", name, rows, kRowsMax));
-  if (tensor.dtype != Dtype::kBf16 && tensor.dtype != Dtype::kF16 && tensor.dtype != Dtype::kF8E4m3)
-    return bad_input(
-        fmt::format("{} is {}; allowed are BF16, F16 and F8_E4M3", name, dtype_name(tensor.dtype)));
-  const std::size_t bytes = dtype_bits(tensor.dtype) / 8;
-  for (std::size_t at = 0; at + bytes <= tensor.bytes.size(); at += bytes)
-    if (!std::isfinite(numerics::to_float(element(tensor.dtype, tensor.bytes.data() + at))))
-      return bad_input(
-          fmt::format("{} has a NaN or an infinity, at element {}; thresholds are "
-                      "calibrated on finite scores",
-                      name, at / bytes));
-  for (const char* other : {"q_scale", "k_scale", "alibi_slopes", "mask", "kv_pages", "ckv"})
+// Tensors that make other scores than q and k alone.
+Status check_scores(const TensorFile& file) {
+  for (const char* other : {"q_scale", "k_scale", "alibi_slopes", "mask", "ckv"})
     if (file.has(other))
       return unsupported(
-          fmt::format("tensor {} is there, and calibration does not read it: its "
-                      "factors would be those of other scores",
+          fmt::format("tensor {} is there, and calibration does not read it: its factors would be "
+                      "those of other scores",
                       other));
   return Done{};
 }
 
-Expected<Lengths> lengths_of(const TensorFile& file, const TensorView& q, const TensorView& k) {
-  Lengths out;
-  if (q.shape.size() == 3 && k.shape.size() == 3) {
-    ASSAY_CHECK(ragged(file, "cu_seqlens_q", q.shape[0], out.first_q, out.q));
-    ASSAY_CHECK(ragged(file, "cu_seqlens_kv", k.shape[0], out.first_kv, out.kv));
-  } else if (q.shape.size() == 4 && k.shape.size() == 4) {
-    ASSAY_CHECK(padded(file, "q_len", q.shape, out.first_q, out.q));
-    ASSAY_CHECK(padded(file, "kv_len", k.shape, out.first_kv, out.kv));
-  } else {
-    return bad_input(fmt::format(
-        "q has shape {} and k {}; allowed are [batch, rows, heads, head_dim] of both, or "
-        "[total rows, heads, head_dim] of both with cu_seqlens_q and cu_seqlens_kv",
-        shape_text(q.shape), shape_text(k.shape)));
-  }
-  if (out.q.size() != out.kv.size())
-    return bad_input(fmt::format("q has {} requests and k {}", out.q.size(), out.kv.size()));
-  for (std::size_t i = 0; i < out.q.size(); ++i)
-    if (out.q[i] > out.kv[i])
-      return bad_input(fmt::format(
-          "request {} has {} query rows and {} keys; query rows are the last of the keys' tokens, "
-          "so there cannot be more",
-          i, out.q[i], out.kv[i]));
-  return out;
-}
-
-// A parameter that is a number, as text or as a number.
-Expected<float> number(const nlohmann::json& value, const std::string& key) {
-  const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
-  char* end = nullptr;
-  const float number = std::strtof(text.c_str(), &end);
-  if (text.empty() || *end != '\0' || !std::isfinite(number) || number < 0)
-    return bad_input(fmt::format(
-        "assay.params: {} is {}; allowed are numbers that are not negative", key, in_quotes(text)));
-  return number;
-}
-
-Status read_parameters(const TensorFile& file, Problem& shape) {
-  if (const auto schema = file.metadata("schema"); schema)
-    ASSAY_CHECK(file.schema_version(*schema == "assay.golden" ? *schema : "assay.capture", 1));
-  const auto text = file.metadata("assay.params");
-  if (!text) return Done{};
-  const auto json = nlohmann::json::parse(*text, nullptr, false);
-  if (json.is_discarded() || !json.is_object())
-    return bad_input(fmt::format("assay.params is {}, which is no JSON object", in_quotes(*text)));
-  if (json.contains("q_offset"))
-    return unsupported("assay.params: q_offset is there; calibration takes query rows as the last");
-  if (json.contains("scale")) {
-    ASSAY_TRY(shape.scale, number(json["scale"], "scale"));
-  }
-  if (json.contains("softcap")) {
-    ASSAY_TRY(shape.softcap, number(json["softcap"], "softcap"));
-  }
-  const std::string mask = json.value("mask", nlohmann::json("causal")).is_string()
-                               ? json.value("mask", "causal")
-                               : json["mask"].dump();
+// Thresholds are calibrated on causal attention, so a file that names no mask means that one.
+Status read_parameters(const TensorFile& file, const SamplePlan& plan, Problem& p) {
+  ASSAY_TRY(Parameters parameters, parameters_in(file, "attention", file_parameters()));
+  if (parameters.find("q_offset") != parameters.end())
+    return unsupported(
+        fmt::format("assay.params: q_offset is there; for calibration {}", kQueriesLast));
+  const std::string& mask = parameters.emplace("mask", "causal").first->second;
+  const Status read = read_file_parameters(parameters, p);
+  if (!read) return read.error().within("assay.params");
   if (mask != "causal")
     return unsupported(
         fmt::format("assay.params: mask is {}; thresholds are calibrated on causal attention",
                     in_quotes(mask)));
+  if (plan.scale) p.scale = *plan.scale;
+  if (plan.splits) p.splits = *plan.splits;
+  return check(p);
+}
+
+Status check_rows(const Problem& p, const char* name, const Rows& rows, std::int32_t count,
+                  int heads, std::size_t request) {
+  for (std::int32_t i = 0; i < count; ++i)
+    for (int head = 0; head < heads; ++head) {
+      const std::byte* row = rows.row(head, i, p.element_bytes());
+      for (int d = 0; d < p.head_dim; ++d)
+        if (!std::isfinite(numerics::to_float(element(p.dtype, row + d * p.element_bytes()))))
+          return bad_input(fmt::format(
+              "{} has a NaN or an infinity, in request {} row {} head {} element {}; thresholds "
+              "are calibrated on finite scores",
+              name, request, i, head, d));
+    }
   return Done{};
 }
 
-Expected<Problem> shape_of(const TensorFile& file, const TensorView& q, const TensorView& k,
-                           const SamplePlan& plan) {
-  const std::size_t axes = q.shape.size();
-  if (q.dtype != k.dtype)
-    return bad_input(fmt::format("q is {} and k {}; both must have one type", dtype_name(q.dtype),
-                                 dtype_name(k.dtype)));
-  if (q.shape[axes - 1] != k.shape[axes - 1])
-    return bad_input(
-        fmt::format("q has head_dim {} and k {}", q.shape[axes - 1], k.shape[axes - 1]));
-  Problem shape;
-  shape.dtype = q.dtype;
-  shape.q_heads = static_cast<int>(q.shape[axes - 2]);
-  shape.kv_heads = static_cast<int>(k.shape[axes - 2]);
-  shape.head_dim = shape.v_dim = static_cast<int>(q.shape[axes - 1]);
-  shape.splits = plan.splits;
-  ASSAY_CHECK(read_parameters(file, shape));
-  if (plan.scale) shape.scale = *plan.scale;
-  if (!plan.scale && shape.scale == 0)
-    shape.scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
-  ASSAY_CHECK(check(shape));
-  return shape;
+Status check_requests(const Problem& p) {
+  for (std::size_t i = 0; i < p.requests.size(); ++i) {
+    const Request& r = p.requests[i];
+    if (r.q_len > r.kv_len)
+      return bad_input(
+          fmt::format("request {} has {} query rows and {} keys; {}, so there cannot be more", i,
+                      r.q_len, r.kv_len, kQueriesLast));
+    ASSAY_CHECK(check_rows(p, "q", r.q, r.q_len, p.q_heads, i));
+    ASSAY_CHECK(check_rows(p, "k", r.k, r.kv_len, p.kv_heads, i));
+  }
+  return Done{};
+}
+
+// Of every row of q, or empty.
+Expected<std::vector<std::int32_t>> read_steps(const TensorFile& file, const FileInput& input) {
+  if (!file.has("step")) return std::vector<std::int32_t>();
+  if (input.rows_shape.size() != 1)
+    return bad_input("step is there, but q is a padded batch; it goes with cu_seqlens_q");
+  ASSAY_TRY(const TensorView steps, file.tensor("step"));
+  ASSAY_CHECK(steps.expect({Dtype::kI32}, {{"row", input.rows()}}));
+  return Elements<std::int32_t>(steps.bytes).copy();
+}
+
+Status read_input(const TensorFile& file, const SamplePlan& plan, FileInput& input) {
+  if (const auto schema = file.metadata("schema"); schema)
+    ASSAY_CHECK(file.schema_version(*schema == "assay.golden" ? *schema : "assay.capture", 1));
+  ASSAY_CHECK(check_file_tensors(file));
+  ASSAY_CHECK(check_scores(file));
+  ASSAY_CHECK(read_file_rows(file, FileValues::kOptional, input));
+  ASSAY_CHECK(read_parameters(file, plan, input.problem));
+  return check_requests(input.problem);
 }
 
 Request call(const Sequence& s, std::int32_t first, std::int32_t rows) {
@@ -216,7 +122,7 @@ std::vector<Range> runs_of(const Sequence& s) {
 
 std::string_view phase_name(Phase phase) { return phase == Phase::kPrefill ? "prefill" : "decode"; }
 
-void add_calls(const Sequence& s, const SamplePlan& plan, std::vector<Sample>& out) {
+void add_calls(const Sequence& s, const SamplePlan& plan, Samples& out) {
   const auto add = [&](Phase phase, const std::vector<Range>& calls) {
     if (calls.empty()) return;
     Sample sample;
@@ -230,7 +136,7 @@ void add_calls(const Sequence& s, const SamplePlan& plan, std::vector<Sample>& o
       sample.problem.requests.push_back(call(s, rows.begin, rows.count()));
       sample.kv_len = std::max(sample.kv_len, sample.problem.requests.back().kv_len);
     }
-    out.push_back(std::move(sample));
+    out.list.push_back(std::move(sample));
   };
   const auto last_rows = [&](std::int32_t rows) {
     std::vector<Range> calls;
@@ -251,55 +157,63 @@ void add_calls(const Sequence& s, const SamplePlan& plan, std::vector<Sample>& o
   if (lengths.empty()) lengths.push_back(s.kv_len);
   for (const std::int32_t length : lengths) {
     const std::int32_t rows = length - (s.kv_len - s.q_len);
-    if (length > s.kv_len || rows <= 0) continue;
+    if (length > s.kv_len || rows <= 0) {
+      out.left_out.push_back({s.name, length, s.kv_len, s.kv_len - s.q_len});
+      continue;
+    }
     if (rows > 1) add(Phase::kPrefill, {{0, rows}});
     add(Phase::kDecode, last_rows(rows));
   }
 }
 
+Status check_lengths(const SamplePlan& plan, const Samples& samples) {
+  for (const std::int32_t length : plan.lengths) {
+    const auto has = [&](const Sample& sample) { return sample.kv_len == length; };
+    if (std::any_of(samples.list.begin(), samples.list.end(), has)) continue;
+    std::int32_t shortest = 0, longest = 0;  // that any request can be cut to
+    for (const Samples::LeftOut& one : samples.left_out) {
+      if (one.length != length || one.first_row >= one.kv_len) continue;
+      longest = std::max(longest, one.kv_len);
+      shortest = shortest == 0 ? one.first_row + 1 : std::min(shortest, one.first_row + 1);
+    }
+    if (longest == 0)
+      return bad_input(fmt::format("length {} cannot be cut: no request has a query row", length));
+    return bad_input(fmt::format("length {} can be cut of no request; allowed are {} to {} keys",
+                                 length, shortest, longest));
+  }
+  return Done{};
+}
+
 Expected<Samples> samples_of_file(const std::string& path, const SamplePlan& plan) {
   ASSAY_TRY(TensorFile opened, TensorFile::open(path));
   const auto file = std::make_shared<const TensorFile>(std::move(opened));
+  const auto input = std::make_shared<FileInput>();
   const auto placed = [&](const Error& error) { return error.within(path); };
-  const auto q = file->tensor("q"), k = file->tensor("k");
-  if (!q) return placed(q.error());
-  if (!k) return placed(k.error());
-  for (const auto& [name, tensor] : {std::pair("q", &*q), {"k", &*k}})
-    if (const Status sound = check_axes(*file, name, *tensor); !sound) return placed(sound.error());
-  const auto lengths = lengths_of(*file, *q, *k);
-  if (!lengths) return placed(lengths.error());
-  const auto shape = shape_of(*file, *q, *k, plan);
-  if (!shape) return placed(shape.error());
-  std::vector<std::int32_t> step;
-  if (file->has("step")) {
-    if (q->shape.size() != 3)
-      return placed(bad_input("step is there, but q is a padded batch; it goes with cu_seqlens_q"));
-    auto steps = integers(*file, "step", q->shape[0]);
-    if (!steps) return placed(steps.error());
-    step = *std::move(steps);
-  }
+  if (const Status sound = read_input(*file, plan, *input); !sound) return placed(sound.error());
+  const auto steps = read_steps(*file, *input);
+  if (!steps) return placed(steps.error());
+  const Problem& p = input->problem;
   Samples out;
-  out.memory.push_back(file);
-  for (std::size_t i = 0; i < lengths->q.size(); ++i) {
+  out.memory = {file, input};
+  for (std::size_t i = 0; i < p.requests.size(); ++i) {
+    const Request& r = p.requests[i];
     Sequence s;
-    s.shape = *shape;
+    s.shape = p;
+    s.shape.requests.clear();
+    s.shape.v_dim = p.head_dim;  // keys stand in for values
     s.name = fmt::format("request {}", i);
-    s.q_len = lengths->q[i];
-    s.kv_len = lengths->kv[i];
-    s.q = contiguous_rows(q->bytes.data(), lengths->first_q[i], s.q_len, shape->q_heads,
-                          shape->head_dim, shape->element_bytes());
-    s.k = contiguous_rows(k->bytes.data(), lengths->first_kv[i], s.kv_len, shape->kv_heads,
-                          shape->head_dim, shape->element_bytes());
-    if (!step.empty())
-      s.step.assign(step.begin() + lengths->first_q[i],
-                    step.begin() + lengths->first_q[i] + s.q_len);
-    add_calls(s, plan, out.list);
+    s.q_len = r.q_len;
+    s.kv_len = r.kv_len;
+    s.q = r.q;
+    s.k = r.k;
+    if (!steps->empty()) {
+      const auto first = steps->begin() + static_cast<std::ptrdiff_t>(input->first_row[i]);
+      s.step.assign(first, first + r.q_len);
+    }
+    add_calls(s, plan, out);
   }
-  if (out.list.empty())
-    return placed(bad_input(plan.lengths.empty()
-                                ? std::string("no request has a query row")
-                                : fmt::format("no request has query rows within its first {} keys",
-                                              joined(plan.lengths))));
+  if (out.list.empty() && out.left_out.empty())
+    return placed(bad_input("no request has a query row"));
   return out;
 }
 

@@ -27,26 +27,36 @@ struct Sample {
 };
 
 struct Samples {
+  // A request that has no call of a length that the plan asks for: it has fewer keys, or no query
+  // row among them (its first is the token first_row).
+  struct LeftOut {
+    std::string name;
+    std::int32_t length = 0, kv_len = 0, first_row = 0;
+  };
   std::vector<Sample> list;
+  std::vector<LeftOut> left_out;
   std::vector<std::shared_ptr<const void>> memory;  // what the problems point into
 };
 
 struct SamplePlan {
-  // Lengths of which the first keys of every request are taken, each a sample of its own; lengths
-  // beyond a request's are left out. Empty: the request as it is.
+  // Lengths of which the first keys of every request are taken, each a sample of its own. Empty:
+  // the request as it is.
   std::vector<std::int32_t> lengths;
   int decode_rows = 16;        // last query rows that become decode calls where no step says so
-  int splits = 1;              // of decode calls
+  std::optional<int> splits;   // of decode calls; else the file's, else 1
   std::optional<float> scale;  // of q . k; else the file's, else 1 / sqrt(head_dim)
 };
 
-// `q` [b, lq, q_heads, head_dim], `k` [b, lk, kv_heads, head_dim] and, where not all rows count,
-// `q_len`, `kv_len` I32 [b]; or `q` [total_q, ...], `k` [total_kv, ...] with `cu_seqlens_q` and
-// `cu_seqlens_kv` I32 [b + 1]. q and k are BF16, F16 or F8_E4M3 alike. Query rows are the last ones
-// of their request. `step` I32 [total_q], if there, says which rows were one call. A schema in the
-// metadata must be assay.capture or assay.golden, version 1; assay.params may hold scale and
-// softcap, and a mask that is causal. Errors: everything else, and a plan that leaves no call.
+// Queries and keys of a capture or of golden attention's input, in any layout that file_input.hpp
+// reads but MLA's; values may be missing. Query rows are the last ones of their request. `step` I32
+// [total_q], if there, says which rows were one call. A schema in the metadata must be
+// assay.capture or assay.golden, version 1. Of assay.params scale, softcap and splits count, and a
+// mask must be causal; a profile, a threshold and out_dtype decide nothing here. Errors: everything
+// else, tensors that would change scores, and rows that are not finite.
 Expected<Samples> samples_of_file(const std::string& path, const SamplePlan& plan);
+
+// Error if a length of the plan is that of no sample: such a length is never left out silently.
+Status check_lengths(const SamplePlan& plan, const Samples& samples);
 
 // A generated request whose scores have a known shape. In nats: content, normal with standard
 // deviation `spread`; `sink_gain` more for the first `sinks` keys; and for keys at a distance of n

@@ -143,53 +143,135 @@ TEST_CASE("steps say which rows were one call", "[ATT-8.8]") {
         std::vector<std::string>{"prefill 0+4/4", "decode 3+1/4", "prefill 2+2/4", "decode 3+1/4"});
 }
 
-TEST_CASE("files that mean nothing are refused with a sentence", "[ATT-8.8]") {
-  const auto file = [] {
-    auto f = std::make_unique<File>();
-    f->tensors({4, 2, 32}, {6, 2, 32});
-    return f;
+TEST_CASE("files that mean nothing are refused with a sentence", "[ATT-8.8][VER-21.6]") {
+  struct Refusal {
+    std::vector<std::int32_t> cu_q, cu_kv;  // empty: not there
+    std::string params, says;
+    ErrorKind kind = ErrorKind::kBadInput;
   };
-  auto f = file();
-  f->refuses("cu_seqlens_q");
-  f = file();
-  f->list("cu_seqlens_q", {0, 3});
-  f->list("cu_seqlens_kv", {0, 6});
-  f->refuses("from 0 to 3");
-  f = file();
-  f->list("cu_seqlens_q", {0, 3, 2, 4});
-  f->refuses("may not fall");
-  f = file();
-  f->list("cu_seqlens_q", {0, 0, 4});
-  f->list("cu_seqlens_kv", {0, 4, 6});
-  f->refuses("4 query rows and 2 keys");
-  f = file();
-  f->list("cu_seqlens_q", {0, 4});
-  f->list("cu_seqlens_kv", {0, 3, 6});
-  f->refuses("1 requests and k 2");
-  f = file();
-  f->list("cu_seqlens_q", {0, 4});
-  f->list("cu_seqlens_kv", {0, 6});
-  f->writer.set_metadata("assay.params", R"({"mask":"full"})");
-  f->refuses("\"full\"", ErrorKind::kUnsupported);
-  f = file();
-  f->list("cu_seqlens_q", {0, 4});
-  f->list("cu_seqlens_kv", {0, 6});
-  f->writer.set_metadata("assay.params", R"({"scale":"fast"})");
-  f->refuses("\"fast\"");
-  f = file();
-  f->list("cu_seqlens_q", {0, 4});
-  f->list("cu_seqlens_kv", {0, 6});
-  f->writer.set_schema("assay.trace", 1);
-  f->refuses("assay.trace");
+  const std::vector<std::int32_t> q{0, 4}, kv{0, 6};
+  for (const Refusal& r : std::vector<Refusal>{
+           {{}, {}, "", "there is no tensor cu_seqlens_q"},
+           {{0, 3, 2, 4}, kv, "", "cu_seqlens_q[2] is 2; allowed are 3"},
+           {{0, 5}, kv, "", "cu_seqlens_q[1] is 5; allowed are 0 (the entry before it) to 4"},
+           {{0, 0, 4}, {0, 4, 6}, "", "request 1 has 4 query rows and 2 keys"},
+           {q, {0, 3, 6}, "", "k is for 2 requests; q is for 1"},
+           {q, kv, R"({"mask":"full"})", "\"full\"; thresholds are calibrated on causal",
+            ErrorKind::kUnsupported},
+           {q, kv, R"({"mask":"causal_topleft"})", "\"causal_topleft\"", ErrorKind::kUnsupported},
+           {q, kv, R"({"q_offset":2})", "q_offset is there", ErrorKind::kUnsupported},
+           {q, kv, R"({"scale":"fast"})", "scale is \"fast\"; allowed are positive numbers"}}) {
+    File file;
+    file.tensors({4, 2, 32}, {6, 2, 32});
+    if (!r.cu_q.empty()) file.list("cu_seqlens_q", r.cu_q);
+    if (!r.cu_kv.empty()) file.list("cu_seqlens_kv", r.cu_kv);
+    if (!r.params.empty()) file.writer.set_metadata("assay.params", r.params);
+    file.refuses(r.says, r.kind);
+  }
+  File schema;
+  schema.tensors({4, 2, 32}, {6, 2, 32});
+  schema.writer.set_schema("assay.trace", 1);
+  schema.refuses("assay.trace");
   File heads;
   heads.tensors({1, 2, 3, 32}, {1, 2, 2, 32});
   heads.refuses("3 query heads and 2 key heads");
   File dims;
   dims.tensors({1, 2, 2, 32}, {1, 2, 2, 64});
-  dims.refuses("head_dim 32 and k 64");
-  File rows;
-  rows.tensors({2, 2, 32}, {1, 2, 2, 32});
-  rows.refuses("[batch, rows, heads, head_dim]");
+  dims.refuses("element=32");
+  File both;
+  both.tensors({1, 2, 2, 32}, {1, 2, 2, 32});
+  both.list("cu_seqlens_q", {0, 2});
+  both.refuses("and there is a tensor cu_seqlens_q");
+  File misspelled;
+  misspelled.tensors({1, 2, 2, 32}, {1, 2, 2, 32});
+  misspelled.list("kv_lens", {1});
+  misspelled.refuses("tensor \"kv_lens\" is unknown");
+}
+
+TEST_CASE("parameters are read as golden files read them", "[ATT-8.8][VER-7.1]") {
+  for (const auto& [params, says] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"scale":0.125,"scale":0.5})", "key \"scale\" appears twice"},
+           {R"({"scale":"0x1"})", "scale is \"0x1\"; allowed are positive numbers"},
+           {R"({"scale":" 1"})", "scale is \" 1\""},
+           {R"({"scale":0})", "scale is \"0\"; allowed are positive numbers"},
+           {R"({"scale":"1e-46"})", "scale is \"1e-46\"; allowed are positive numbers, as F32"},
+           {R"({"scal":3})", "\"scal\" is no parameter of attention; allowed are profile"},
+           {R"({"mask":1})", "mask is \"1\"; allowed are text in quotes"},
+           {R"({"splits":true})", "splits is \"true\"; allowed are whole numbers"},
+           {R"({"splits":0})", "splits is 0"},
+           {R"({"softcap":-1})", "softcap is \"-1\""},
+           {R"({"out_dtype":"f32"})", "out_dtype is \"f32\""},
+           {R"({"threshold_scale_factor":"x"})", "threshold_scale_factor is \"x\""}}) {
+    File file;
+    file.tensors({1, 4, 2, 32}, {1, 6, 2, 32});
+    file.writer.set_metadata("assay.params", params);
+    INFO(params);
+    file.refuses(says);
+  }
+  File file;
+  file.tensors({1, 4, 2, 32}, {1, 6, 2, 32});
+  file.writer.set_metadata("assay.params",
+                           R"({"profile":"paper","scale":0.5,"softcap":"30","splits":3})");
+  const Samples by_file = file.samples();
+  CHECK(by_file.list.back().problem.scale == 0.5f);
+  CHECK(by_file.list.back().problem.softcap == 30);
+  CHECK(by_file.list.back().problem.splits == 3);
+  CHECK(by_file.list.front().problem.splits == 1);  // a prefill
+  const Samples by_plan = file.samples({{}, 16, 2, 0.25f});
+  CHECK(by_plan.list.back().problem.scale == 0.25f);
+  CHECK(by_plan.list.back().problem.splits == 2);
+}
+
+TEST_CASE("keys in pages are the same calls", "[ATT-8.8][VER-21.6]") {
+  File plain;
+  plain.tensors({1, 4, 1, 32}, {1, 6, 1, 32});
+  const Samples want = plain.samples();
+  // Pages of 3 rows in reverse order, of which part 1 would be the values.
+  File paged;
+  paged.tensors({1, 4, 1, 32}, {1, 1, 1, 1});  // a k that is replaced
+  const std::size_t page = 3 * 32;
+  std::vector<std::uint16_t> pages(2 * 2 * page);
+  std::copy_n(plain.k.begin() + page, page, pages.begin());
+  std::copy_n(plain.k.begin(), page, pages.begin() + 2 * page);
+  paged.writer = {};
+  paged.writer.add("q", Dtype::kBf16, {1, 4, 1, 32}, std::as_bytes(std::span(paged.q)));
+  paged.writer.add("kv_pages", Dtype::kBf16, {2, 2, 3, 1, 32}, std::as_bytes(std::span(pages)));
+  const std::vector<std::int32_t> table = {1, 0}, kv_len = {6};
+  paged.writer.add<std::int32_t>("block_table", {1, 2}, table);
+  paged.writer.add<std::int32_t>("kv_len", {1}, kv_len);
+  const Samples got = paged.samples();
+  REQUIRE(calls_of(got) == calls_of(want));
+  for (std::size_t s = 0; s < want.list.size(); ++s)
+    for (std::size_t i = 0; i < want.list[s].problem.requests.size(); ++i)
+      for (int key = 0; key < want.list[s].problem.requests[i].kv_len; ++key)
+        CHECK(score(got.list[s], i, 0, 0, key) == score(want.list[s], i, 0, 0, key));
+}
+
+TEST_CASE("a length that a request cannot be cut to is told, and one that none can is refused",
+          "[ATT-8.8]") {
+  File file;
+  file.tensors({2, 5, 1, 32}, {2, 9, 1, 32});
+  file.list("q_len", {5, 2});
+  file.list("kv_len", {7, 9});
+  const SamplePlan plan{{3, 7, 8, 9}, 1, 1, {}};
+  const Samples got = file.samples(plan);
+  // Rows of request 0 are tokens 2 to 6, of request 1 tokens 7 and 8.
+  CHECK(calls_of(got) == std::vector<std::string>{"decode 2+1/3", "prefill 2+5/7", "decode 6+1/7",
+                                                  "decode 7+1/8", "prefill 7+2/9", "decode 8+1/9"});
+  std::vector<std::string> told;
+  for (const Samples::LeftOut& one : got.left_out)
+    told.push_back(one.name + " " + std::to_string(one.length) + " of " +
+                   std::to_string(one.kv_len) + " from " + std::to_string(one.first_row));
+  CHECK(told == std::vector<std::string>{"request 0 8 of 7 from 2", "request 0 9 of 7 from 2",
+                                         "request 1 3 of 9 from 7", "request 1 7 of 9 from 7"});
+  CHECK(check_lengths(plan, got).has_value());
+  for (const std::int32_t none : {2, 10}) {
+    const SamplePlan more{{3, none}, 1, 1, {}};
+    const Status refused = check_lengths(more, file.samples(more));
+    REQUIRE(!refused.has_value());
+    CHECK(refused.error().sentence ==
+          "length " + std::to_string(none) + " can be cut of no request; allowed are 3 to 9 keys");
+  }
 }
 
 TEST_CASE("generated scores have the spread that was asked for", "[ATT-8.9]") {
@@ -284,7 +366,9 @@ TEST_CASE("lines that name no heads are refused", "[ATT-8.9]") {
     REQUIRE(!parsed.has_value());
     CHECK(parsed.error().sentence.find(says) != std::string::npos);
   }
-  const auto none = samples_of_synthetic(heads_of("kv=64 dim=32"), {{100}, 4, 1, {}});
-  REQUIRE(!none.has_value());
-  CHECK(none.error().sentence.find("100") != std::string::npos);
+  const SamplePlan plan{{100}, 4, 1, {}};
+  const auto none = samples_of_synthetic(heads_of("kv=64 dim=32"), plan);
+  REQUIRE(none.has_value());
+  CHECK(check_lengths(plan, *none).error().sentence ==
+        "length 100 can be cut of no request; allowed are 1 to 64 keys");
 }

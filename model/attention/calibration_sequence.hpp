@@ -19,6 +19,7 @@ struct Sequence {
   std::vector<std::int32_t> step;  // of every query row, or empty
 };
 
-void add_calls(const Sequence& sequence, const SamplePlan& plan, std::vector<Sample>& out);
+// Lengths that the request cannot be cut to go into left_out.
+void add_calls(const Sequence& sequence, const SamplePlan& plan, Samples& out);
 
 }  // namespace assay::attention

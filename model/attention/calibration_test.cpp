@@ -158,9 +158,52 @@ TEST_CASE("a sweep that decides nothing is vacuous and says why", "[ATT-8.10]") 
   const PhaseCalibration flat =
       calibrated("trtllm-fmha_v2-sm90", Phase::kPrefill,
                  synthetic("heads=1 kv=512 dim=128 spread=0", {{512}, 1, 1, {}}));
-  CHECK(flat.vacuous.find("fix no curve") != std::string::npos);
+  CHECK(flat.vacuous.find("of different sparsities from 10 to 90 % there are 1; 3 and more") !=
+        std::string::npos);
   CHECK(!flat.exponential.has_value());
   CHECK(flat.targets.empty());
+}
+
+// Decode calls of 16 lengths over equal scores: nothing below lambda 1, and from there on all but
+// the first tile. Rounding of factor / kv_len gives the step a foot of one more sparsity.
+TEST_CASE("two points of a step are no curve, and a factor that does nothing is not one",
+          "[ATT-8.10]") {
+  const auto flat = [](const std::string& line, const std::string& profile) {
+    const Samples samples = synthetic(line, {{}, 16, 1, {}});
+    return calibrated(profile, Phase::kDecode, samples);
+  };
+  for (const std::string profile : {"trtllm-fmha_v2-sm90", "modelopt-triton", "trtllm-xqa-sm90"}) {
+    const PhaseCalibration c = flat("heads=1 kv=600 dim=32 spread=0", profile);
+    INFO(profile << ": " << c.vacuous);
+    CHECK_FALSE(c.vacuous.empty());
+  }
+  // Enough sparsities for a curve, by lengths whose steps lie apart; the curve between the steps is
+  // still no way to skip the half that is asked for.
+  bool missed = false;
+  for (const double wanted : {0.12, 0.3, 0.5, 0.6, 0.88}) {
+    Samples samples;
+    for (const int kv : {300, 600, 1200, 4800}) {
+      Samples one =
+          synthetic("heads=1 dim=32 spread=0 kv=" + std::to_string(kv), {{kv}, 16, 1, {}});
+      for (Sample& s : one.list) samples.list.push_back(std::move(s));
+      samples.memory.insert(samples.memory.end(), one.memory.begin(), one.memory.end());
+    }
+    CalibrationOptions options;
+    options.wanted = wanted;
+    const auto made =
+        calibrate(profile_named("trtllm-fmha_v2-sm90"), Phase::kDecode, samples, options);
+    REQUIRE(made.has_value());
+    for (const CalibrationTarget& t : made->targets) {
+      if (t.sparsity != wanted) continue;
+      const bool near = t.achieved.skipped > t.achieved.hidden &&
+                        std::abs(t.achieved.of_visited() - wanted) <= wanted / 2;
+      INFO(wanted << " gives " << t.achieved.of_visited() << ": " << made->vacuous);
+      CHECK(near == made->vacuous.empty());
+      missed |= !near;
+      if (!near) CHECK(made->vacuous.find("run again") != std::string::npos);
+    }
+  }
+  CHECK(missed);
 }
 
 TEST_CASE("thresholds above 1 are swept only where the profile computes with them", "[ATT-8.6]") {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "model/core/parameters.hpp"
 #include "model/numerics/convert.hpp"
 
 namespace assay::attention {
@@ -34,6 +35,40 @@ Status check_request(const Problem& p, std::size_t index) {
     return place(fmt::format("the custom mask has {} cells; q_len * kv_len is {}",
                              p.custom_mask[index].size(), cells));
   return Done{};
+}
+
+// Kernels hold these numbers in f32, multiply by them and, for some votes, by their reciprocals.
+// Between these both are normal; beyond, what a kernel computes is not what its scale says.
+constexpr float kScaleMin = 0x1p-126f, kScaleMax = 0x1p126f;
+
+Status check_scale(const std::string& name, float value) {
+  if (value >= kScaleMin && value <= kScaleMax) return Done{};
+  return bad_input(fmt::format("{} is {}; allowed are {:.3g} to {:.3g} (2^-126 to 2^126)", name,
+                               real_text(value), kScaleMin, kScaleMax));
+}
+
+// Each scale, and the products from left to right as kernels form them (SPEC ATT-5.1).
+Status check_scales(const Problem& p) {
+  constexpr float kLog2E = 1.44269504f;
+  ASSAY_CHECK(check_scale("scale", p.scale));
+  ASSAY_CHECK(check_scale("q_scale", p.q_scale));
+  ASSAY_CHECK(check_scale("k_scale", p.k_scale));
+  ASSAY_CHECK(check_scale("v_scale", p.v_scale));
+  const auto terms = [&](const char* what) {
+    return fmt::format("{} ({}, {}, {})", what, real_text(p.scale), real_text(p.q_scale),
+                       real_text(p.k_scale));
+  };
+  const float queries = p.scale * p.q_scale, product = queries * p.k_scale;
+  ASSAY_CHECK(check_scale(terms("scale * q_scale"), queries));
+  ASSAY_CHECK(check_scale(terms("scale * q_scale * k_scale"), product));
+  ASSAY_CHECK(check_scale(terms("scale * q_scale * k_scale * log2(e)"), product * kLog2E));
+  if (p.softcap == 0) return Done{};
+  if (!(p.softcap > 0))
+    return bad_input(fmt::format("softcap is {}; allowed are 0 and positive numbers", p.softcap));
+  ASSAY_CHECK(check_scale("softcap", p.softcap));
+  return check_scale(
+      terms(fmt::format("scale * q_scale * k_scale / softcap {}", real_text(p.softcap)).c_str()),
+      product / p.softcap);
 }
 
 }  // namespace
@@ -90,10 +125,7 @@ Status check(const Problem& p) {
         fmt::format("head_dim is {}, v_dim {}, rope_dim {}; allowed are positive "
                     "numbers, and a rope_dim below head_dim",
                     p.head_dim, p.v_dim, p.rope_dim));
-  if (!(p.scale > 0) || std::isinf(p.scale))
-    return bad_input(fmt::format("scale is {}; allowed are positive numbers", p.scale));
-  if (!(p.softcap >= 0) || std::isinf(p.softcap))
-    return bad_input(fmt::format("softcap is {}; allowed are 0 and positive numbers", p.softcap));
+  ASSAY_CHECK(check_scales(p));
   if ((p.mask == MaskKind::kWindow || p.mask == MaskKind::kChunked) && p.mask_size < 1)
     return bad_input(fmt::format("the mask's size is {}; allowed are 1 and more", p.mask_size));
   const auto heads = static_cast<std::size_t>(p.q_heads);

@@ -84,7 +84,7 @@ struct Problem {
   std::int32_t mask_size = 0;  // window or chunk, in keys
   // Custom mask on top of `mask`: [request] -> row-major [q_len, kv_len], 0 hides. Empty: none.
   std::vector<std::span<const std::uint8_t>> custom_mask;
-  float scale = 0;                      // of q . k; must be positive
+  float scale = 0;                      // of q . k; 2^-126 to 2^126, as all scales and products
   float softcap = 0;                    // 0: none; else cap * tanh(scale * q.k / cap)
   std::span<const float> sinks;         // [q_heads], in nats, or empty
   std::span<const float> alibi_slopes;  // [q_heads], or empty: adds slope * (key - position)
@@ -100,8 +100,8 @@ struct Problem {
 };
 
 // Refuses what no profile can mean: sizes that are not positive, kv_heads that does not divide
-// q_heads, a scale that is not a positive number, rows that do not exist, a NaN or negative
-// threshold, lengths below zero (SPEC ATT-2.1).
+// q_heads, scales and products of scales beyond 2^-126 to 2^126, rows that do not exist, a NaN or
+// negative threshold, lengths below zero (SPEC ATT-2.1).
 Status check(const Problem& problem);
 
 // Copies key `i` (both parts of it) or value `i` of a head to `out`, zeros where there is no row.

@@ -1,6 +1,9 @@
 // What a problem refuses, and that every way to lay rows out reads the same rows.
 #include "model/attention/problem.hpp"
 
+#include <cmath>
+#include <tuple>
+
 #include "model/attention/attention_testing.hpp"
 
 namespace {
@@ -32,6 +35,34 @@ TEST_CASE("a problem that no profile can mean is refused with its numbers", "[AT
   REQUIRE(broken([](Problem& p) { p.q_heads = 3, p.kv_heads = 2; }).find("3 query heads and 2") !=
           std::string::npos);
   REQUIRE(broken([](Problem& p) { p.scale = 0; }).find("scale is 0") != std::string::npos);
+  // Each scale, and every product of them that a kernel holds.
+  for (const auto& [name, scale] :
+       std::vector<std::pair<std::string, float Problem::*>>{{"scale", &Problem::scale},
+                                                             {"q_scale", &Problem::q_scale},
+                                                             {"k_scale", &Problem::k_scale},
+                                                             {"v_scale", &Problem::v_scale},
+                                                             {"softcap", &Problem::softcap}}) {
+    for (const float value : {-1.0f, 1e-40f, 0x1p-127f, 0x1.8p126f, 3e38f, HUGE_VALF, NAN}) {
+      CAPTURE(name, value);
+      REQUIRE(broken([&](Problem& p) { p.*scale = value; }).find(name + " is ") == 0);
+    }
+    REQUIRE(broken([&](Problem& p) { p.*scale = 0; }).empty() == (name == "softcap"));
+  }
+  for (const auto& [scale, q, k, cap, says] :
+       std::vector<std::tuple<float, float, float, float, std::string>>{
+           {1e-20f, 1e-20f, 1e20f, 0, "scale * q_scale (1e-20, 1e-20, 1e+20) is "},
+           {1e-20f, 1, 1e-20f, 0, "scale * q_scale * k_scale (1e-20, 1, 1e-20) is "},
+           {7e37f, 1, 1, 0, "scale * q_scale * k_scale * log2(e) (7e+37, 1, 1) is "},
+           {1e-20f, 1, 1, 1e20f, "scale * q_scale * k_scale / softcap 1e+20 (1e-20, 1, 1) is "},
+           {0x1p-126f, 1, 1, 0, ""},
+           {5.8e37f, 1, 1, 0, ""},
+           {1e-30f, 1e30f, 1e-7f, 1e-7f, ""}}) {
+    const std::string got = broken([&, scale = scale, q = q, k = k, cap = cap](Problem& p) {
+      p.scale = scale, p.q_scale = q, p.k_scale = k, p.softcap = cap;
+    });
+    CAPTURE(got, says);
+    REQUIRE((says.empty() ? got.empty() : got.find(says) == 0));
+  }
   REQUIRE(broken([](Problem& p) {
             p.mask = MaskKind::kWindow, p.mask_size = 0;
           }).find("size is 0") != std::string::npos);

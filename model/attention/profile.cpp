@@ -61,7 +61,10 @@ Expected<Resolved> resolve(const Profile& profile, const Problem& problem) {
   const bool fp8 = problem.dtype == Dtype::kF8E4m3;
   const bool biased = problem.softcap > 0 || !problem.alibi_slopes.empty();
   if (fp8 && !profile.fp8) return refuse(profile, "has no fp8 form");
-  if (biased && (!profile.biased || fp8)) return refuse(profile, "has no softcap or ALiBi");
+  if (biased && (!profile.biased || fp8))
+    return refuse(profile, fmt::format("has no {}{}, which the call has",
+                                       problem.softcap > 0 ? "soft cap" : "ALiBi slopes",
+                                       profile.biased ? " for e4m3" : ""));
   if (r.skip.dense_only) {
     for (const Request& request : problem.requests) {
       if (request.threshold.kind != Threshold::Kind::kOff)
@@ -90,8 +93,13 @@ Expected<Resolved> resolve(const Profile& profile, const Problem& problem) {
                                          problem.head_dim));
     return r;
   }
-  return refuse(profile, fmt::format("has no tile for head_dim {}, v_dim {} of {}",
-                                     problem.head_dim, problem.v_dim, dtype_name(problem.dtype)));
+  int largest = 0;
+  for (const TileShape& shape : profile.tiles)
+    if (shape.element_bytes == problem.element_bytes()) largest = std::max(largest, shape.dim_max);
+  return refuse(profile,
+                fmt::format("has no tile for head_dim {}, v_dim {} of {}; allowed are up "
+                            "to {}",
+                            problem.head_dim, problem.v_dim, dtype_name(problem.dtype), largest));
 }
 
 }  // namespace assay::attention

@@ -80,11 +80,13 @@ TEST_CASE("what an implementation does not have is refused, not ignored", "[ATT-
   REQUIRE(refusal("paper", [](Problem& p) { p.dtype = Dtype::kF8E4m3; }) ==
           "profile paper has no fp8 form");
   REQUIRE(refusal("assay-prefill-sm90", [](Problem& p) { p.softcap = 1; }) ==
-          "profile assay-prefill-sm90 has no softcap or ALiBi");
+          "profile assay-prefill-sm90 has no soft cap, which the call has");
   REQUIRE(refusal("assay-prefill-sm90", [](Problem& p) { p.head_dim = 24; }) ==
           "profile assay-prefill-sm90 needs a head_dim that is a multiple of 16, not 24");
-  REQUIRE(refusal("trtllm-fmha_v2-sm90", [](Problem& p) { p.head_dim = 512; }) ==
-          "profile trtllm-fmha_v2-sm90 has no tile for head_dim 512, v_dim 32 of BF16");
+  REQUIRE(
+      refusal("trtllm-fmha_v2-sm90", [](Problem& p) { p.head_dim = 512; }) ==
+      "profile trtllm-fmha_v2-sm90 has no tile for head_dim 512, v_dim 32 of BF16; allowed are up "
+      "to 256");
   const float sink = 0;
   REQUIRE(refusal("modelopt-triton", [&](Problem& p) {
             p.sinks = {&sink, 1};

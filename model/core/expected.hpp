@@ -23,8 +23,12 @@ struct Error {
   ErrorKind kind = ErrorKind::kBadInput;
   std::string sentence;
 
-  // Adds where it happened in front: "trace.csv line 7: <sentence>".
-  Error within(const std::string& place) const { return {kind, place + ": " + sentence}; }
+  // Adds where it happened in front: "trace.csv line 7: <sentence>". A sentence that begins with
+  // the place already, as those of whoever opened the file do, keeps it once.
+  Error within(const std::string& place) const {
+    const std::string front = place + ": ";
+    return {kind, sentence.compare(0, front.size(), front) == 0 ? sentence : front + sentence};
+  }
 };
 
 inline Error bad_input(std::string sentence) {

@@ -7,12 +7,18 @@
 
 namespace assay {
 
-// One step of splitmix64 (Vigna, public domain reference): a bijective scrambling of a counter.
-constexpr std::uint64_t splitmix64(std::uint64_t& state) {
-  std::uint64_t z = (state += 0x9E3779B97F4A7C15u);
+// The two halves of splitmix64 (Vigna, public domain reference): what its counter grows by, and the
+// bijection of 64 bits that the counter goes through.
+inline constexpr std::uint64_t kSplitmix64Step = 0x9E3779B97F4A7C15u;
+constexpr std::uint64_t scrambled(std::uint64_t z) {
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
   return z ^ (z >> 31);
+}
+
+// One step of it.
+constexpr std::uint64_t splitmix64(std::uint64_t& state) {
+  return scrambled(state += kSplitmix64Step);
 }
 
 class Prng {

@@ -6,6 +6,14 @@
 
 using namespace assay;
 
+TEST_CASE("a place is said once, however often it is added", "[COR-1.2]") {
+  const assay::Error error = assay::bad_input("x is 1");
+  CHECK(error.within("a.st").sentence == "a.st: x is 1");
+  CHECK(error.within("a.st").within("a.st").sentence == "a.st: x is 1");
+  CHECK(error.within("a.st").within("b.st").sentence == "b.st: a.st: x is 1");
+  CHECK(assay::unsupported("a.st").within("a.st").kind == assay::ErrorKind::kUnsupported);
+}
+
 TEST_CASE("ids of one kind compare and advance, and know no arithmetic", "[COR-1.1]") {
   testing::prop("order follows the value", [](int a, int b) {
     RC_ASSERT((RankId(a) < RankId(b)) == (a < b));

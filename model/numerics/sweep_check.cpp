@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "model/core/prng.hpp"
 #include "model/numerics/add.hpp"
 #include "model/numerics/convert.hpp"
 #include "model/numerics/special/mufu.hpp"
@@ -81,12 +82,9 @@ constexpr Sweep kSweeps[] = {
 
 constexpr std::uint64_t kInputs = std::uint64_t{1} << 32;
 
-// The probe's hash is the sum over all inputs of this: splitmix64's finaliser of input and result.
+// The probe's hash is the sum over all inputs of this: splitmix64 of input and result.
 std::uint64_t term(std::uint32_t x, std::uint32_t result) {
-  std::uint64_t z = (std::uint64_t{x} << 32 | result) + 0x9E3779B97F4A7C15ull;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-  return z ^ (z >> 31);
+  return scrambled((std::uint64_t{x} << 32 | result) + kSplitmix64Step);
 }
 
 std::uint64_t hash_all(const Sweep& sweep) {

@@ -51,6 +51,7 @@ class Bench(Command):
                 (["--lengths", "16384,x"], ["--lengths"]),
                 (["--dtypes", "bf16,int8"], ['"int8"', "fp8"]),
                 (["--repeats", "0"], ["--repeats"]),
+                (["--peer-time", "0"], ["--peer-time"]),
                 (["--model", "x"], ["--model"])):
             with self.subTest(arguments):
                 self.refuse("bench", "attention", *arguments, says=says)

@@ -231,18 +231,99 @@ class Calibrate(Command):
         found = self.synthetic(*arguments, line=line, profile="assay-prefill-sm90,-", code=MISMATCH)
         self.assertEqual(found["verdict"], "MISTRUSTED")
         self.assertIn("no tile was skipped", found["reasons"][0])
-        self.assertFalse(out.exists())
-        ElementTree.fromstring(plot.read_bytes())
+        self.assertEqual(self.snapshot(), {})
         allowed = self.synthetic(*arguments, "--allow-vacuous", line=line,
                                  profile="assay-prefill-sm90,-")
         self.assertEqual(allowed["verdict"], "MISTRUSTED")
         factors = json.loads(out.read_text())["sparse_attention_config"]["threshold_scale_factor"]
         self.assertEqual(factors, {"prefill": 0, "decode": 0})
+        ElementTree.fromstring(plot.read_bytes())
+        out.unlink(), plot.unlink()
         # One phase is enough for mistrust.
-        half = self.synthetic(*arguments, line="heads=1 kv=128 dim=32 spread=3",
-                              profile="assay-prefill-sm90,modelopt-triton", code=MISMATCH)
-        self.assertEqual(len(half["reasons"]), 1)
-        self.assertIn("prefill", half["reasons"][0])
+        half, = self.synthetic(*arguments, line="heads=1 kv=128 dim=32 spread=3", code=MISMATCH,
+                               profile="assay-prefill-sm90,modelopt-triton")["reasons"]
+        self.assertIn("prefill", half)
+        self.assertEqual(self.snapshot(), {})
+
+    def test_a_mistrusted_run_leaves_nothing_that_looks_like_a_result(self):  # SPEC ATT-8.10
+        """The document is there, with its verdict first, and holds no configuration; a file that
+        an earlier run left is not touched."""
+        names = ("serve.json", "config.json", "plot.svg")
+        for name in names:
+            (self.dir / name).write_text("old")
+        document = self.dir / "document.json"
+        command = ("calibrate", "--synthetic", "heads=1 kv=64 dim=32", "--profile",
+                   "assay-prefill-sm90,-", "--out", self.dir / names[0], "--checkpoint",
+                   self.dir / names[1], "--svg", self.dir / names[2], f"--json={document}")
+        text = self.succeed(*command, code=MISMATCH)
+        self.assertTrue(text.startswith("verdict"), text)
+        self.assertNotIn("sparse_attention_config", text)
+        for name in names:
+            self.assertEqual((self.dir / name).read_text(), "old")
+        value = json.loads(document.read_text())
+        self.assertEqual(list(value)[:2], ["verdict", "reasons"])
+        self.assertEqual(value["verdict"], "MISTRUSTED")
+        self.assertNotIn("config", value)
+        self.succeed(*command, "--allow-vacuous")
+        self.assertIn("config", json.loads(document.read_text()))
+        for name in names:
+            self.assertNotEqual((self.dir / name).read_text(), "old")
+
+    def test_a_factor_that_achieves_nothing_is_mistrusted(self):
+        """Queries of zero: every score is 0, and sparsity is a step of the factor."""
+        rows, heads, dim = 600, 2, 64
+        path = self.write("zeros.safetensors", safetensors({
+            "q": ("BF16", [1, rows, heads, dim], bytes(2 * rows * heads * dim)),
+            "k": ("BF16", [1, rows, 1, dim], normals(rows * dim, 1, 2))}))
+        out = self.dir / "serve.json"
+        for profile in ("-,trtllm-fmha_v2-sm90", "modelopt-triton", "-,trtllm-xqa-sm90"):
+            for lengths in ((), ("--lengths", "150,300,600")):
+                with self.subTest(profile=profile, lengths=lengths):
+                    found = self.calibrate("--in", path, "--profile", profile, "--out", out,
+                                           *lengths, code=MISMATCH)
+                    self.assertEqual(found["verdict"], "MISTRUSTED")
+                    self.assertFalse(out.exists())
+
+    def test_parameters_and_tensors_are_read_as_golden_reads_them(self):
+        """What golden attention refuses of a file, calibrate refuses with the same words."""
+        for params, says in (('{"scale": 1, "scale": 2}', 'key "scale" appears twice'),
+                             ('{"scale": "0x1"}', 'scale is "0x1"; allowed are positive numbers'),
+                             ('{"scale": 0}', 'scale is "0"; allowed are positive numbers'),
+                             ('{"scale": "1e-46"}', "positive numbers, as F32 has them"),
+                             ('{"scale": "1e-40"}', "scale is 1e-40; allowed are 1.18e-38 to"),
+                             ('{"scal": 3}', '"scal" is no parameter of attention'),
+                             ('{"splits": true}', 'splits is "true"; allowed are whole numbers'),
+                             ('{"softcap": -1}', 'softcap is "-1"; allowed are 0 and positive'),
+                             ('[1]', "allowed is a JSON object"),
+                             ('{"threshold_scale_factor": "x"}', '"x"; allowed are 0, positive')):
+            with self.subTest(params):
+                extra = {"v": ("BF16", [1, 40, 2, 32], normals(40 * 64, 1, 3))}
+                path = self.write("in.safetensors", golden_bytes(
+                    rows=40, extra=extra, metadata={"assay.params": params}))
+                for command in (("calibrate", "--in", path, "--profile", "modelopt-triton"),
+                                ("golden", "attention", "--in", path, "--out", self.dir / "new",
+                                 "--profile", "modelopt-triton")):
+                    told = self.refuse(*command, says=says)
+                    self.assertEqual(told.count("in.safetensors"), 1, told)
+        path = self.write("in.safetensors", golden_bytes(
+            rows=40, extra={"kv_lens": ("I32", [1], struct.pack("<i", 9))}))
+        self.refuse("calibrate", "--in", path, "--profile", "modelopt-triton",
+                    says=['tensor "kv_lens" is unknown', "kv_len"])
+
+    def test_a_length_is_never_dropped_silently(self):
+        short = self.write("short.safetensors", golden_bytes(rows=200))
+        long = self.write("long.safetensors", golden_bytes(rows=320))
+        ours = ("--profile", "modelopt-triton", "--lengths")
+        self.refuse("calibrate", "--in", long, *ours, "320,321",
+                    says=["length 321", "allowed are 1 to 320", "long.safetensors"])
+        self.refuse("calibrate", "--synthetic", "kv=64", *ours, "64,65", says=["--lengths",
+                                                                              "length 65"])
+        found = self.calibrate("--in", short, "--in", long, *ours, "160,320")
+        self.assertEqual(found["left_out"], [{
+            "sample": "request 0 of short.safetensors", "length": 320, "kv_len": 200,
+            "first_query_row": 0}])
+        self.assertEqual([s["kv_len"] for s in found["prefill"]["samples"]], [160, 160, 320])
+        self.assertEqual(self.calibrate("--in", long, *ours[:2])["left_out"], [])
 
     def test_bad_options(self):
         path = self.write("in.safetensors", golden_bytes(rows=4))
@@ -276,6 +357,24 @@ class Calibrate(Command):
                  ["65", "64"])):
             with self.subTest(arguments):
                 self.refuse("calibrate", *arguments, says=says)
+
+    def test_a_phase_that_is_not_there_is_named(self):
+        path = self.write("one.safetensors", safetensors({
+            "q": ("BF16", [1, 1, 1, 32], normals(32, 1, 1)),
+            "k": ("BF16", [1, 9, 1, 32], normals(9 * 32, 1, 2))}))
+        self.refuse("calibrate", "--in", path, "--profile", "modelopt-triton,-",
+                    says=["decode calls only", "--profile names none for it"])
+        path = self.write("rows.safetensors", safetensors({
+            "q": ("BF16", [200, 1, 32], normals(200 * 32, 4, 1)),
+            "k": ("BF16", [400, 1, 32], normals(400 * 32, 1, 2)),
+            "cu_seqlens_q": ("I32", [2], struct.pack("<2i", 0, 200)),
+            "cu_seqlens_kv": ("I32", [2], struct.pack("<2i", 0, 400)),
+            "step": ("I32", [200], struct.pack("<200i", *range(200)))}))
+        found = self.calibrate("--in", path, "--profile", "modelopt-triton")
+        factors = found["config"]["sparse_attention_config"]["threshold_scale_factor"]
+        self.assertEqual(factors["prefill"], 0)
+        told = [w["phase"] for w in found["warnings"] if "holds no such call" in w["warning"]]
+        self.assertEqual(told, ["prefill"])
 
     def test_what_a_kernel_cannot_do_is_unsupported(self):
         self.refuse("calibrate", "--synthetic", "heads=1 kv=64", "--profile", "fa3-dense-sm90",

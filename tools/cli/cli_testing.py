@@ -45,6 +45,7 @@ class Command(unittest.TestCase):
         self.assertEqual(result.returncode, code, (arguments, result.stdout, result.stderr))
         self.assertEqual(result.stdout, "", arguments)
         self.assertRegex(result.stderr, r"\Aassay: [^\n]{10,}\n\Z")
+        self.assertNotRegex(result.stderr, r"(\S*/\S*): \1", "a place is said once")
         for part in [says] if isinstance(says, str) else says:
             self.assertIn(part, result.stderr)
         self.assertEqual(self.snapshot(), before, "a refused command must leave no file")

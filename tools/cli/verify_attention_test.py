@@ -87,6 +87,16 @@ class Plugin(Command):
                      "--case", "q=64,1 kv=300,17 heads=4/2 dim=64 mask=causal lambda=0.02 "
                      "contrast=8 seed=7 dtype=BF16", code=OK)
 
+    def test_a_case_that_shows_nothing_says_so(self):
+        line = "q=1 kv=1 lambda=0.5"
+        for subject in (self.SUBJECT, ("--profile",)):
+            command = (*SUITE, "attention.trace", *subject, "modelopt-triton", "--case", line)
+            told = self.json(*command, code=MISMATCH)
+            self.assertEqual((told["verdict"], told["mistrusted"]), ("MISTRUSTED", 1))
+            self.assertEqual(told["report"]["reasons"], ["no tile was skipped"])
+            self.assertIn("--case", told["report"]["repro"])
+            self.json(*command, "--allow-vacuous")
+
     def test_what_a_profile_does_not_promise_is_not_run(self):
         table = self.json(*SUITE, "attention.nan_seen", *self.SUBJECT, "modelopt-triton",
                           code=UNSUPPORTED)

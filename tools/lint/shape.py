@@ -12,7 +12,6 @@ COLUMNS_MAX = 100
 
 # Files that may be longer, each with its reason.
 LONG_FILES = {
-    "tools/cli/golden_test.py": "one class per operation over inputs that they share",
     "verify/golden/dispatch.cpp": "an operation of golden and check is one file",
 }
 

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "model/core/parameters.hpp"
 #include "model/core/text.hpp"
 #include "traces/format/trace_tensors.hpp"
 
@@ -53,14 +53,6 @@ Expected<std::int32_t> parse_one(const TensorFile& file, std::string_view key, s
   return list.front();
 }
 
-Expected<float> positive(std::string_view key, const std::string& text) {
-  float value = 0;
-  if (!parse(text, value) || !(value > 0) || std::isinf(value))
-    return bad_input(
-        fmt::format("assay.params: {} is {}; allowed are positive numbers", key, in_quotes(text)));
-  return value;
-}
-
 Status parse_mask(const std::string& text, attention::Problem& shape) {
   using attention::MaskKind;
   const std::size_t colon = text.find(':');
@@ -82,18 +74,10 @@ Status parse_mask(const std::string& text, attention::Problem& shape) {
 }
 
 Status parse_params(const TensorFile& file, attention::Problem& shape) {
-  ASSAY_TRY(const std::string text, file.require_metadata("assay.params"));
-  std::set<std::string> keys;
-  bool twice = false;  // a parser keeps the last of two equal keys, another may keep the first
-  const auto note = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& key) {
-    if (event == nlohmann::json::parse_event_t::key && depth == 1)
-      twice = twice || !keys.insert(key.get<std::string>()).second;
-    return true;
-  };
-  const auto json = nlohmann::json::parse(text, note, false);
-  if (json.is_discarded() || !json.is_object() || twice)
-    return bad_input(fmt::format("assay.params is {}; allowed is a JSON object without equal keys",
-                                 in_quotes(text)));
+  const auto text = file.require_metadata("assay.params");
+  if (!text) return text.error();
+  ASSAY_TRY(const auto object, parameters_object(file));
+  const nlohmann::json& json = *object;
   for (const char* key : {"mask", "scale"})
     if (!json.contains(key)) return bad_input(fmt::format("assay.params has no {}", key));
   for (const auto& [key, value] : json.items()) {
@@ -103,9 +87,11 @@ Status parse_params(const TensorFile& file, attention::Problem& shape) {
     if (key == "mask") {
       ASSAY_CHECK(parse_mask(value, shape));
     } else if (key == "scale") {
-      ASSAY_TRY(shape.scale, positive(key, value));
+      ASSAY_TRY(shape.scale,
+                parse_real("assay.params: scale", value.get<std::string>(), RealRange::kPositive));
     } else if (key == "softcap") {
-      ASSAY_TRY(shape.softcap, positive(key, value));
+      ASSAY_TRY(shape.softcap, parse_real("assay.params: softcap", value.get<std::string>(),
+                                          RealRange::kPositive));
     } else {
       return bad_input(
           fmt::format("assay.params has {}; allowed are mask, scale and softcap", in_quotes(key)));

@@ -187,7 +187,7 @@ TEST_CASE("what is no capture is refused in a sentence", "[TRC-4.1][TRC-4.2][TRC
       {label("num_kv_heads", "3"), {"multiples"}},
       {params("[]"), {"JSON object"}},
       {params("{"), {"JSON object"}},
-      {params(R"({"mask":"full","mask":"full","scale":"1"})"), {"equal keys"}},
+      {params(R"({"mask":"full","mask":"full","scale":"1"})"), {"\"mask\" appears twice"}},
       {params(R"({"mask":"full"})"), {"has no scale"}},
       {params(R"({"scale":"1"})"), {"has no mask"}},
       {params(R"({"mask":"full","scale":0.125})"), {"\"scale\"", "text in quotes"}},

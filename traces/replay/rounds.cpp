@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "model/core/prng.hpp"
 #include "verify/gen/gen.hpp"
 
 namespace assay::traces {
@@ -89,16 +90,9 @@ void Rounds::fill(std::int64_t step_index, std::int32_t layer_index, verify::Rou
 }
 
 std::uint64_t mix(std::uint64_t seed, std::int64_t a, std::int64_t b) {
-  // The finaliser of SplitMix64 (Steele, Lea, Flood 2014) after each number: a bijection of 64
-  // bits.
-  const auto scramble = [](std::uint64_t x) {
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-  };
-  std::uint64_t x = scramble(seed + 0x9e3779b97f4a7c15u);
-  x = scramble(x ^ static_cast<std::uint64_t>(a));
-  return scramble(x + 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(b));
+  const std::uint64_t x =
+      scrambled(scrambled(seed + kSplitmix64Step) ^ static_cast<std::uint64_t>(a));
+  return scrambled(x + kSplitmix64Step + static_cast<std::uint64_t>(b));
 }
 
 Status Rounds::collect_steps() {

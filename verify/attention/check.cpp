@@ -230,6 +230,7 @@ attention::Kept kept_of(const Trial::Ran& ran) {
 std::uint8_t decision_at(const Trial::Ran& ran, std::size_t request, std::int32_t head,
                          std::int32_t row, std::int32_t tile) {
   const attention::DecisionMap& map = ran.decision();
+  if (row >= ran.problem->requests[request].q_len) return 0;  // no unit decides for it
   const attention::Unit& unit = ran.emulator->units()[ran.emulator->unit_of(request, head, row)];
   if (tile >= map.extents[3]) return 0;
   std::size_t at = unit.request;

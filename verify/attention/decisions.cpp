@@ -57,6 +57,7 @@ Prediction predict_veto(const Profile& p) {
 // The last row of a unit needs the low tiles, so that its unit skips nothing.
 void check_veto(Trial& t) {
   const BuiltPtr plain = build(t.c());
+  if (t.c().q[0] == 0) return t.decline("the first request of the case has no row to need a tile");
   if (t.run(plain->problem) == nullptr) return;  // shows what would be skipped
   const BuiltPtr b = build(t.c());
   const std::int32_t last_row = b->problem.requests[0].q_len - 1, last_head = b->q.heads - 1;
@@ -209,6 +210,8 @@ Prediction predict_chunked_factor(const Profile& p) {
 
 // A prefill in two pieces, cut at units' edges, against one call.
 void check_chunked(Trial& t) {
+  if (t.c().q[0] != t.c().kv[0])
+    return t.decline("the case is no prefill from key 0: q and kv of its first request differ");
   const BuiltPtr b = build(t.c());
   const attention::Problem& p = b->problem;
   const Trial::Ran* whole = t.run(p);

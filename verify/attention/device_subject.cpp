@@ -27,6 +27,9 @@ class DeviceSubject : public AttentionSubject {
   AttentionCase served(const AttentionCase& c) const override {
     return served_case(c, device_->only_shape());
   }
+  AttentionCase drawn(const AttentionCase& c) const override {
+    return drawn_case(c, device_->only_shape());
+  }
   std::int32_t served_page(std::int32_t rows) const override { return verify::served_page(rows); }
 
   AttentionRun run(const Profile& profile, const Problem& problem, int) const override {
@@ -99,11 +102,17 @@ std::int32_t served_page(std::int32_t rows) {
   return page;
 }
 
+AttentionCase drawn_case(AttentionCase c, const std::optional<std::pair<Dtype, int>>& only) {
+  if (c.seed % 8 == 0) c.dim = 256;
+  // Random cases have up to 300 keys: up to 1200 and, one in sixteen, 4800, three chunks of a
+  // decode.
+  for (std::int32_t& keys : c.kv) keys *= c.seed / 8 % 16 == 0 ? 16 : 4;
+  return served_case(std::move(c), only);
+}
+
 AttentionCase served_case(AttentionCase c, const std::optional<std::pair<Dtype, int>>& only) {
   const int larger = std::max(c.dim, c.v_dim);
   c.dim = larger <= 64 && c.dtype != Dtype::kF8E4m3 ? 64 : larger <= 128 ? 128 : 256;
-  // Seeds of aimed cases are small; one random case in eight gets tiles of 64 keys.
-  if (c.seed > 1000 && c.seed % 8 == 0) c.dim = 256;
   if (only) std::tie(c.dtype, c.dim) = *only;
   c.v_dim = c.dim;
   if (c.page > 0) c.page = served_page(c.page);

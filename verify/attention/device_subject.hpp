@@ -33,8 +33,11 @@ std::unique_ptr<AttentionSubject> device_subject(std::string name,
                                                  std::unique_ptr<CallDevice> device);
 
 // A case like `c` that our kernels serve, if there is one: head sizes up to the next of theirs and
-// one for both, pages of a size that tiles are cut into. Some random cases become the larger size.
+// one for both, pages of a size that tiles are cut into.
 AttentionCase served_case(AttentionCase c, const std::optional<std::pair<Dtype, int>>& only);
+// A random case with more keys, so that there are tiles to skip and chunks to merge, at times with
+// heads of 256.
+AttentionCase drawn_case(AttentionCase c, const std::optional<std::pair<Dtype, int>>& only);
 // The page size next above that tiles of our kernels are cut into.
 std::int32_t served_page(std::int32_t rows);
 

@@ -50,7 +50,7 @@ TEST_CASE("a call in one block of memory is the problem, whatever its layout",
   std::int64_t served = 0, skipped = 0;
   for (int i = 0; i < 80; ++i) {
     const attention::Profile& profile = i % 2 == 0 ? prefill() : decode();
-    AttentionCase c = ours->served(random_case(profile, dice));
+    AttentionCase c = ours->drawn(random_case(profile, dice));
     c.custom = false;
     const BuiltPtr packed = build(c);
     std::vector<BuiltPtr> layouts;
@@ -232,6 +232,14 @@ TEST_CASE("a wrong kernel of one shape gets cases of that shape", "[VER-25.2][VE
   CHECK((one.dtype == Dtype::kBf16 && one.dim == 128 && one.v_dim == 128));
   const AttentionCase any = served_case(c, std::nullopt);
   CHECK((any.dtype == Dtype::kF16 && any.dim == 128 && any.v_dim == 128));
+  // Bringing a case to its size twice changes nothing, so that smaller cases stay smaller.
+  Dice dice(3);
+  for (int i = 0; i < 50; ++i) {
+    const AttentionCase random = random_case(prefill(), dice);
+    const AttentionCase drawn = drawn_case(random, std::nullopt);
+    CHECK(served_case(drawn, std::nullopt) == drawn);
+    CHECK(drawn.kv[0] >= 4 * random.kv[0]);
+  }
 }
 
 // Equivalents of verify/mutants/attention at the one shape that those are compiled for: the cases

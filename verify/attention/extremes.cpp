@@ -127,6 +127,8 @@ Prediction predict_nan(const Profile& p) {
 // One NaN among the keys of a tile that would be skipped.
 void check_nan(Trial& t) {
   const BuiltPtr b = build(t.c());
+  if (t.c().kv[0] < std::max(1, t.c().block / 2) || t.c().dim < 4)
+    return t.decline("the case has no key half a block before its last, or no fourth column");
   if (t.run(b->problem) == nullptr) return;  // shows that the tile is skipped
   const std::int32_t key = t.c().kv[0] - t.c().block / 2;
   for (std::int32_t h = 0; h < b->k.heads; ++h)

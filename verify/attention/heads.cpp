@@ -14,6 +14,8 @@ using attention::MaskKind;
 
 Prediction always(const Profile&) { return holds(); }
 
+constexpr const char* kPaged = "the case has pages; key heads are copied of contiguous rows";
+
 // Query heads that share a key head against the same heads with a copy of it each.
 BuiltPtr with_own_keys(const Built& b) {
   auto to = std::make_unique<Built>();
@@ -38,6 +40,7 @@ BuiltPtr with_own_keys(const Built& b) {
 }
 
 void check_groups(Trial& t) {
+  if (t.c().page > 0) return t.decline(kPaged);
   const BuiltPtr b = build(t.c());
   const BuiltPtr own = with_own_keys(*b);
   const Trial::Ran* ran = t.run(b->problem);
@@ -74,6 +77,7 @@ Prediction predict_heads_alone(const Profile& p) {
 
 // Once with heads that agree and once with every second head looking at the low blocks.
 void check_heads_alone(Trial& t) {
+  if (t.c().page > 0) return t.decline(kPaged);
   for (const bool agree : {true, false}) {
     const BuiltPtr b = build(t.c());
     for (std::int64_t row = 0; !agree && row < b->q.rows; ++row)

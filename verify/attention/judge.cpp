@@ -47,6 +47,15 @@ std::string vacuous_reason(const Problem& problem, const Counters& counters) {
   if (counters.asked == 0)
     return fmt::format("a threshold is on, and none of {} visited tiles was asked whether to skip",
                        counters.visited);
+  const bool some =
+      std::any_of(problem.requests.begin(), problem.requests.end(), [](const Request& r) {
+        return r.threshold.kind != Threshold::Kind::kOff && r.threshold.value > 0;
+      });
+  if (counters.skipped + counters.partly_zeroed == 0 && !some)
+    return fmt::format(
+        "the threshold is 0, at which none of {} tiles that were asked was skipped; "
+        "to compare the dense result, leave it out",
+        counters.asked);
   if (counters.skipped + counters.partly_zeroed == 0)
     return fmt::format("a threshold is on, and none of {} tiles that were asked was skipped",
                        counters.asked);
@@ -136,6 +145,7 @@ class Judge {
     if (!result_.mismatches.empty()) return explain();
     if (parts_.decision && judged.elements == 0 && !given_.outputs().out.empty()) {
       result_.reason = "no element of out could be judged: " + joined(judged.notes);
+      result_.too_large = judged.too_large;
       return;
     }
     if (parts_.decision) {

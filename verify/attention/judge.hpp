@@ -3,13 +3,14 @@
 // other way; what stays wrong gets its first place and the rules that would have produced it.
 // Decides SPEC VER-21.1 to VER-21.5. Not decided here: what a profile computes (model/attention),
 // which rules a wrong output is tried against (deviations.hpp), where outputs lie in a file
-// (verify/golden/attention_input.hpp).
+// (model/attention/file_input.hpp).
 //
 //   ASSAY_TRY(const AttentionJudgement judged, judge_attention(profile, problem, {out, lse,
 //   &mask})); if (judged.verdict == AttentionVerdict::kWrong) ... judged.mismatches.front() ...
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -60,6 +61,13 @@ struct TieTaken {
 };
 std::string tie_text(const TieTaken& tie);  // "request 0 head 1 unit 2 tile 3: skipped, ..."
 
+// Scores of which the roundings that a grade does not know can move outputs as far as values lie
+// apart (SPEC VER-21.13).
+struct ScoresTooLarge {
+  double largest = 0;      // sum of |q_i k_i| * scale
+  double scale_limit = 0;  // the scale at which one of the rows could be judged, about; 0: none
+};
+
 struct AttentionJudgement {
   AttentionVerdict verdict = AttentionVerdict::kNotJudged;
   Grade grade = Grade::kDecisions;
@@ -71,7 +79,8 @@ struct AttentionJudgement {
   // Profiles that reproduce every bit that was given, if the verdict is kOtherProfile.
   std::vector<std::string> fitting;
   std::string reason;
-  attention::Counters counters;  // of the profile's own emulation
+  std::optional<ScoresTooLarge> too_large;  // if that is why no row was judged
+  attention::Counters counters;             // of the profile's own emulation
   // Why the comparison would prove little about skipping: a threshold is on and nothing was asked,
   // nothing skipped, or nothing that was asked kept (SPEC VER-21.5). Empty: it proves something.
   std::string vacuous;

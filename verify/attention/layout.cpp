@@ -201,6 +201,8 @@ Prediction predict_thresholds(const Profile& p) { return skipping(p); }
 
 // Three requests whose thresholds skip nothing, low blocks, and are off.
 void check_thresholds(Trial& t) {
+  if (t.c().q.size() != 3)
+    return t.decline("the case has not three requests, for three thresholds");
   const BuiltPtr b = build(t.c());
   const Threshold thresholds[] = {
       {Threshold::Kind::kLambda, 1e-6f}, {Threshold::Kind::kLambda, 1e-2f}, {}};

@@ -39,6 +39,7 @@ Prediction violated(std::string field, std::string clause,
 // Tiles over all units, counted from the profile's own emulation and never from the subject.
 struct AttentionCoverage {
   std::int64_t runs = 0, kept = 0, skipped = 0;  // skipped: or partly zeroed
+  std::int64_t elements = 0;                     // of out, in all runs
 };
 
 struct Violation {

@@ -50,6 +50,8 @@ class AttentionSubject {
   // A case like `c` of sizes that the subject serves, and a number of page rows likewise: what is
   // run of a property's own cases (SPEC VER-25.2). A case that somebody gave is run as it is.
   virtual AttentionCase served(const AttentionCase& c) const { return c; }
+  // A random case made likewise, and as large as suits the subject.
+  virtual AttentionCase drawn(const AttentionCase& c) const { return served(c); }
   virtual std::int32_t served_page(std::int32_t rows) const { return rows; }
   // `threads` is a hint that must decide no bit.
   virtual AttentionRun run(const attention::Profile& profile, const attention::Problem& problem,

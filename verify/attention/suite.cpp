@@ -8,6 +8,7 @@
 #include <chrono>
 
 #include "model/attention/parallel.hpp"
+#include "model/core/text.hpp"
 #include "verify/attention/mutants.hpp"
 
 namespace assay::verify {
@@ -81,12 +82,24 @@ class CellRun {
     cell_.coverage.runs += tried.coverage.runs;
     cell_.coverage.kept += tried.coverage.kept;
     cell_.coverage.skipped += tried.coverage.skipped;
+    cell_.coverage.elements += tried.coverage.elements;
     cell_.finding = std::move(tried.finding);
     return !cell_.finding;
   }
 
+  // A property makes its own data of a case, and a case of somebody's choice may be none that it
+  // can be asked about: the profile itself, which keeps it, would break it there.
+  bool means_nothing() const {
+    return options_.only && !subject_.is_profile() &&
+           try_case(property_, profile_, simulated_attention(), *options_.only, {}).finding;
+  }
+
   void run_holds() {
     cell_.state = State::kHolds;
+    if (means_nothing())
+      return mistrust(
+          "the profile's own emulation breaks the property on this case: it is none "
+          "that the property can be asked about");
     // Wrong bits alone do not end the search: what the property has to say tells more.
     std::optional<AttentionFinding> bits;
     for (const AttentionCase& c : cases()) {
@@ -97,22 +110,24 @@ class CellRun {
     }
     if (!cell_.finding) cell_.finding = std::move(bits);
     if (!cell_.finding && property_.random && !options_.only) random_cases();
+    if (!cell_.finding && cell_.cases == cell_.declined) {
+      cell_.state = State::kUnsupported;
+      return;
+    }
+    cell_.reason.clear();  // why one case was declined says nothing about the others
     if (cell_.finding) {
       cell_.state = State::kMismatch;
-    } else if (cell_.cases == cell_.declined) {
-      cell_.state = State::kUnsupported;
-    } else if (!options_.only) {
-      cell_.reason.clear();
-      trust();
-      if (subject_.is_profile() && options_.flips) turn_by_mutant();
+      return;
     }
+    trust();
+    if (subject_.is_profile() && options_.flips && cell_.state == State::kHolds) turn_by_mutant();
   }
 
   void random_cases() {
     const auto end = Clock::now() + std::chrono::duration<double>(options_.budget_seconds);
     Dice dice(options_.seed);
     for (std::int64_t i = 0; i < options_.random_cases_max && Clock::now() < end; ++i) {
-      if (holds_on(subject_.served(random_case(profile_, dice)))) continue;
+      if (holds_on(subject_.drawn(random_case(profile_, dice)))) continue;
       if (options_.shrink) shrink();
       return;
     }
@@ -138,13 +153,17 @@ class CellRun {
     }
   }
 
+  std::string_view on_this_case() const { return options_.only ? " on this case" : ""; }
+
   void mistrust(std::string why) {
     cell_.state = State::kMistrusted;
     cell_.reason = std::move(why);
   }
 
-  // SPEC VER-23.2.
+  // SPEC VER-23.2. A case of a REPRO line is no exception: it may be one that shows nothing.
   void trust() {
+    if (cell_.coverage.runs > 0 && cell_.coverage.elements == 0)
+      return mistrust("no call has a query row, so nothing was compared");
     if (!property_.about_skipping || profile_.skip.dense_only) return;
     if (cell_.coverage.skipped == 0) mistrust("no tile was skipped");
     if (cell_.coverage.kept == 0) mistrust("no tile was kept");
@@ -155,13 +174,14 @@ class CellRun {
       const auto mutant = find_attention_mutant(name);
       CONTRACT(mutant.has_value(), name);
       const auto wrong = mutant_subject(**mutant);
-      for (const AttentionCase& c : property_.cases(profile_)) {
+      for (const AttentionCase& c : cases()) {
         if (!try_case(property_, profile_, *wrong, c, {.judge = false}).finding) continue;
         cell_.turned_by = name;
         return;
       }
     }
-    mistrust("no mutant violates it");
+    mistrust(
+        fmt::format("no mutant violates it{}; tried: {}", on_this_case(), joined(property_.flips)));
   }
 
   void run_violated() {
@@ -169,11 +189,10 @@ class CellRun {
     bool seen = false;
     for (const AttentionCase& c : cases())
       if ((seen = !holds_on(c))) break;
-    if (options_.only) {
-      // One case of several need not be the one that shows it.
-      if (!seen) cell_.state = State::kHolds;
-      return;
-    }
+    if (!seen && options_.only)  // one case of several need not be the one that shows it
+      return mistrust(
+          fmt::format("the profile violates it by design ({}), and this case does not show it",
+                      cell_.prediction.field));
     if (!seen) {
       cell_.state = State::kMismatch;
       cell_.reason = "no case violates it";
@@ -187,7 +206,7 @@ class CellRun {
     Profile repaired = profile_;
     cell_.prediction.repair(repaired);
     AttentionCoverage coverage = cell_.coverage;
-    for (const AttentionCase& c : property_.cases(profile_)) {
+    for (const AttentionCase& c : cases()) {
       const Tried tried = try_case(property_, repaired, simulated_attention(), c, {.judge = false});
       coverage.kept += tried.coverage.kept;
       coverage.skipped += tried.coverage.skipped;

@@ -6,38 +6,16 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "model/core/testing.hpp"
 #include "verify/attention/check.hpp"
 #include "verify/attention/judge.hpp"
-#include "verify/attention/mutants.hpp"
+#include "verify/attention/suite_testing.hpp"
 
 namespace {
 
 using namespace assay;
 using namespace assay::verify;
+using namespace assay::verify::testing;
 using State = AttentionCell::State;
-
-AttentionSuiteOptions quick() {
-  AttentionSuiteOptions options;
-  options.budget_seconds = 0;
-  return options;
-}
-
-const attention::Profile& profile_named(std::string_view name) {
-  const auto found = attention::find_profile(name);
-  REQUIRE(found.has_value());
-  return **found;
-}
-const Property& property_named(std::string_view name) {
-  const auto found = find_property(name);
-  REQUIRE(found.has_value());
-  return **found;
-}
-std::unique_ptr<AttentionSubject> mutant_named(std::string_view name) {
-  const auto found = find_attention_mutant(name);
-  REQUIRE(found.has_value());
-  return mutant_subject(**found);
-}
 
 template <class T>
 std::vector<const T*> pointers(std::span<const T> list) {
@@ -282,46 +260,91 @@ TEST_CASE("profiles that must differ do, and the judge names the right one", "[V
     const char* what;
     const char* mine;
     const char* other;
-    const char* property;  // whose first case is taken
-    std::size_t which;     // of its cases
+    const char* property;  // whose first case is taken, and which tells the two apart if promised
+    std::function<void(AttentionCase&)> change;
+    std::function<void(Built&)> prepare;
+    bool other_judges = true;
   };
   const Pair pairs[] = {
-      {"lambda above 1", "assay-prefill-sm90", "trtllm-fmha_v2-sm90", "forgets", 0},
-      {"lambda above 1, switch", "trtllm-xqa-sm90", "trtllm-xqa-sm90@nofix", "forgets", 0},
-      {"masked tiles counted", "assay-prefill-sm90", "trtllm-fmha_v2-sm90", "masked_tiles", 0},
-      {"padding vetoes", "assay-prefill-sm90", "trtllm-fmha_v2-sm90", "padding_vote", 0},
-      {"split count", "assay-decode-sm90", "trtllm-xqa-sm90", "splits", 0},
+      {"lambda above 1", "assay-prefill-sm90", "trtllm-fmha_v2-sm90", "forgets", {}, {}},
+      {"lambda above 1, switch", "trtllm-xqa-sm90", "trtllm-xqa-sm90@nofix", "forgets", {}, {}},
+      {"masked tiles counted", "assay-prefill-sm90", "trtllm-fmha_v2-sm90", "masked_tiles", {}, {}},
+      {"padding vetoes",
+       "assay-prefill-sm90",
+       "trtllm-fmha_v2-sm90",
+       "padding_vote",
+       [](AttentionCase& c) {  // what is left out shows in bits
+         c.contrast = 6;
+         c.threshold.value = 0.02f;
+       },
+       {}},
+      {"split count",
+       "assay-decode-sm90",
+       "trtllm-xqa-sm90",
+       "splits",
+       [](AttentionCase& c) { c.splits = 3; },
+       {}},
+      // Unsplit: three chunks with a maximum each, of which the second is low, or one run of tiles.
+      {"chunks of keys",
+       "assay-decode-sm90",
+       "trtllm-xqa-sm90",
+       "splits",
+       [](AttentionCase& c) { c.block = 2048; },
+       {}},
+      // Scores are exactly 0 or 30 nats lower: at lambda 1 every tile but the low ones is a tie.
+      // The
+      // other profile leaves out all of them, so that its own judge has nothing to hold rows
+      // against.
+      {"tie", "assay-prefill-sm90", "modelopt-pytorch", "tie",
+       [](AttentionCase& c) {
+         c.threshold = {attention::Threshold::Kind::kLambda, 1.0f};
+       },
+       [](Built& b) {
+         for (std::int32_t d = 1; d < b.q.dim; ++d) check::set_q_column(b, d, 0);
+       },
+       false},
   };
   for (const Pair& pair : pairs) {
     const attention::Profile& mine = profile_named(pair.mine);
     const attention::Profile& other = profile_named(pair.other);
-    AttentionCase c = property_named(pair.property).cases(mine)[pair.which];
-    if (std::string_view(pair.property) == "splits") c.splits = 3;
-    if (std::string_view(pair.property) == "padding_vote") {
-      c.contrast = 6;  // what is left out shows in bits
-      c.threshold.value = 0.02f;
-    }
+    const Property& property = property_named(pair.property);
+    AttentionCase c = property.cases(mine)[0];
+    if (pair.change) pair.change(c);
     const BuiltPtr b = build(c);
+    if (pair.prepare) pair.prepare(*b);
     const AttentionRun run = emulated(mine, b->problem, 1);
     REQUIRE(run.state == AttentionRun::State::kOk);
     CAPTURE(pair.what, print(c));
-    // Where the other has other units, decisions cannot be compared, and bits are.
-    const AttentionRun its = emulated(other, b->problem, 1);
-    const bool same_units = its.answer.decision->extents == run.answer.decision->extents;
-    const AttentionOutputs outputs{
-        run.answer.out, {}, same_units ? &*run.answer.decision : nullptr};
+    AttentionOutputs outputs{run.answer.out, {}, &*run.answer.decision};
     const auto right = judge_attention(mine, b->problem, outputs);
     REQUIRE(right.has_value());
     CHECK((right->verdict == AttentionVerdict::kBitEqual ||
            right->verdict == AttentionVerdict::kWithinGrade));
+    // Where the other has other units, decisions cannot be compared, and bits are.
+    const AttentionRun its = emulated(other, b->problem, 1);
+    if (its.answer.decision->extents != run.answer.decision->extents) outputs.decision = nullptr;
     const auto wrong = judge_attention(other, b->problem, outputs);
     REQUIRE(wrong.has_value());
     CHECK((wrong->verdict == AttentionVerdict::kOtherProfile ||
-           wrong->verdict == AttentionVerdict::kWrong));
-    if (mine.grade == Grade::kBitsClaimed) {
+           wrong->verdict == AttentionVerdict::kWrong) == pair.other_judges);
+    if (mine.grade == Grade::kBitsClaimed && pair.other_judges) {
       CHECK(wrong->verdict == AttentionVerdict::kOtherProfile);
       CHECK(std::find(wrong->fitting.begin(), wrong->fitting.end(), pair.mine) !=
             wrong->fitting.end());
     }
+    // A kernel of the one that is held to the other is found out on the same case, whichever of the
+    // two promises the property.
+    const auto promises = [&](const attention::Profile& p) {
+      return property.predict(p).cell == Prediction::Cell::kHolds;
+    };
+    const attention::Profile& held = promises(mine) ? mine : other;
+    const attention::Profile& kernel = promises(mine) ? other : mine;
+    REQUIRE(promises(held));
+    const AttentionFunction subject(
+        std::string(kernel.name), [&](const attention::Profile&, const attention::Problem& problem,
+                                      int threads) { return emulated(kernel, problem, threads); });
+    AttentionSuiteOptions options = quick();
+    options.only = c;
+    CHECK(run_attention_cell(property, held, subject, options).state == State::kMismatch);
   }
 }

@@ -67,7 +67,10 @@ void add_grid(const AttentionTable& table, std::string& text) {
 
 std::string numbers(const std::vector<std::size_t>& list) {
   std::string text;
-  for (const std::size_t i : list) text += (text.empty() ? "" : ",") + std::to_string(i + 1);
+  for (const std::size_t i : list) {
+    if (!text.empty()) text += ',';
+    text += std::to_string(i + 1);
+  }
   return text;
 }
 
@@ -190,6 +193,14 @@ Report worst_report(const AttentionTable& table, std::string_view mutant) {
     if (cell.finding->bits) report.mismatches.push_back(*cell.finding->bits);
   }
   if (!cell.reason.empty()) report.reasons.push_back(cell.reason);
+  if (cell.state == State::kNotApplicable)
+    report.reasons.push_back(
+        fmt::format("the property has no meaning for this profile: {}", cell.prediction.field));
+  if (cell.state == State::kNotPromised)
+    report.reasons.push_back(
+        fmt::format("the profile violates it by design ({}), so a subject need "
+                    "not hold it",
+                    cell.prediction.field));
   report.compared = {{"cases", cell.cases},
                      {"calls", cell.coverage.runs},
                      {"tiles kept", cell.coverage.kept},
@@ -209,7 +220,10 @@ Report worst_report(const AttentionTable& table, std::string_view mutant) {
     report.provenance.emplace_back("mutant", std::string((*found)->what));
   }
   if (!mutant.empty()) report.repro.flags.emplace_back("--mutant", std::string(mutant));
-  if (cell.finding) report.repro.flags.emplace_back("--case", print(cell.finding->c));
+  if (cell.finding)
+    report.repro.flags.emplace_back("--case", print(cell.finding->c));
+  else if (table.options.only)
+    report.repro.flags.emplace_back("--case", print(*table.options.only));
   return report;
 }
 

@@ -38,6 +38,7 @@ const Trial::Ran* Trial::run(const attention::Problem& problem, int threads) {
   ran.expected_decision = attention::decision_map(*ran.emulator, ran.expected);
   const attention::Counters& counters = ran.expected.counters;
   ++coverage_.runs;
+  coverage_.elements += static_cast<std::int64_t>(ran.expected.out.size());
   coverage_.skipped += counters.skipped + counters.partly_zeroed;
   coverage_.kept += counters.visited - counters.skipped;
   if (subject_.is_profile()) {

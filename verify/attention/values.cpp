@@ -51,6 +51,7 @@ std::vector<AttentionCase> ones_cases(const Profile& p) {
 void check_one_hot(Trial& t) {
   const BuiltPtr b = build(t.c());
   const attention::Request& r = b->problem.requests[0];
+  if (r.kv_len == 0) return t.decline("the case has no key to look at");
   Dice dice(t.c().seed);
   for (std::int64_t i = 0; i < b->k.rows; ++i)
     for (std::int32_t h = 0; h < b->k.heads; ++h)
@@ -61,7 +62,7 @@ void check_one_hot(Trial& t) {
   const auto target = [&](std::int32_t row, std::int32_t head) {
     const std::int32_t at = row * b->q.heads + head;
     const std::int32_t half = at < r.q_len * b->q.heads / 2 ? 0 : r.kv_len / 2;
-    return half + at * 37 % std::min(60, r.kv_len / 2);
+    return half + at * 37 % std::clamp(r.kv_len / 2, 1, 60);
   };
   for (std::int32_t row = 0; row < r.q_len; ++row)
     for (std::int32_t h = 0; h < b->q.heads; ++h)

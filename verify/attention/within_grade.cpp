@@ -130,20 +130,20 @@ class Weaker {
       const TieOutcome& outcome = outcomes_[in];
       if (outcome.difference.any() || outcome.cut) continue;
       const TruthRow row = with_biases(truth_.rows[i], p_.requests[at.request], at.head);
-      if (!std::isfinite(row.lse_ln) || !std::isfinite(row.score_magnitude) ||
-          !std::isfinite(row.v_max)) {
-        ++no_truth_;
+      if (!std::isfinite(row.score_magnitude) || !std::isfinite(row.v_max)) {
+        ++not_finite_;
+        continue;
+      }
+      if (!std::isfinite(row.lse_ln)) {
+        ++nothing_kept_;
         continue;
       }
       const auto kept = std::count_if(outcome.tiles.begin(), outcome.tiles.end(), [](auto& tile) {
         return tile.decision != Decision::kSkipped;
       });
-      double bound = arithmetic_bound(emulator_.resolved(), p_, row, static_cast<int>(kept));
-      bound += 2 * std::expm1(2 * static_cast<double>(p_.softcap) * kTanhError) * row.v_max;
-      // Outputs are means of values: a bound as wide as those lie apart lets everything pass (SPEC
-      // VER-21.13).
-      if (row.v_max > 0 && bound >= 2 * row.v_max) {
-        ++no_truth_;
+      const double bound = bound_of(row, static_cast<int>(kept));
+      if (says_nothing(row, bound)) {
+        note_too_large(row, static_cast<int>(kept));
         continue;
       }
       std::int64_t wrong = 0;
@@ -160,6 +160,33 @@ class Weaker {
       result_.out->wrong += wrong;
     }
     if (result_.out) result_.out->total = result_.elements;
+  }
+
+  double bound_of(const TruthRow& row, int kept) const {
+    return arithmetic_bound(emulator_.resolved(), p_, row, kept) +
+           2 * std::expm1(2 * static_cast<double>(p_.softcap) * kTanhError) * row.v_max;
+  }
+
+  // Outputs are means of values: a bound as wide as those lie apart lets everything pass (SPEC
+  // VER-21.13).
+  static bool says_nothing(const TruthRow& row, double bound) {
+    return row.v_max > 0 && !(bound < 2 * row.v_max);
+  }
+
+  // Halves the scale until the row could be judged. From the largest scale to the smallest, 2^126
+  // to 2^-126 (SPEC ATT-2.1), it is 252 halvings.
+  void note_too_large(TruthRow row, int kept) {
+    constexpr int kHalvingsMax = 252;
+    ++too_large_rows_;
+    ScoresTooLarge found{row.score_magnitude, 0};
+    for (int i = 1; i <= kHalvingsMax && found.scale_limit == 0; ++i) {
+      row.score_magnitude /= 2;
+      if (!says_nothing(row, bound_of(row, kept)))
+        found.scale_limit = std::ldexp(static_cast<double>(p_.scale), -i);
+    }
+    if (!result_.too_large) result_.too_large = found;
+    result_.too_large->largest = std::max(result_.too_large->largest, found.largest);
+    result_.too_large->scale_limit = std::max(result_.too_large->scale_limit, found.scale_limit);
   }
 
   double widened(std::uint16_t bits) const {
@@ -207,11 +234,16 @@ class Weaker {
     if (wrong > 0)
       result_.notes.push_back(
           fmt::format("out of {} units with wrong decisions not judged", wrong));
-    if (no_truth_ > 0)
+    if (nothing_kept_ > 0)
+      result_.notes.push_back(
+          fmt::format("{} rows not judged: nothing was kept for them", nothing_kept_));
+    if (not_finite_ > 0)
+      result_.notes.push_back(
+          fmt::format("{} rows not judged: their scores or values are not finite", not_finite_));
+    if (too_large_rows_ > 0)
       result_.notes.push_back(fmt::format(
-          "{} rows not judged: nothing was kept for them, scores or values are not finite, or the "
-          "bound is as wide as the values",
-          no_truth_));
+          "{} rows not judged: with scores up to {:.3g}, the bound is as wide as the values",
+          too_large_rows_, result_.too_large->largest));
     if (uncertain_ > 0)
       result_.notes.push_back(fmt::format(
           "{} rows not judged: beyond the bound, with a near-tie that may have gone the other way",
@@ -227,7 +259,7 @@ class Weaker {
   std::vector<double> slack_;                    // [units]
   std::vector<std::optional<bool>> may_differ_;  // [units]
   Truth truth_;
-  std::int64_t no_truth_ = 0, uncertain_ = 0;  // rows
+  std::int64_t nothing_kept_ = 0, not_finite_ = 0, too_large_rows_ = 0, uncertain_ = 0;  // rows
   WithinGrade result_;
 };
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "verify/attention/given.hpp"
+#include "verify/attention/judge.hpp"
 
 namespace assay::verify {
 
@@ -17,6 +18,8 @@ struct WithinGrade {
   std::vector<TieTaken> ties;
   std::optional<Mismatch> out;  // an element beyond the bound
   std::int64_t elements = 0;    // that were held against it
+  // Rows whose scores are so large that the bound says nothing about them.
+  std::optional<ScoresTooLarge> too_large;
   std::vector<std::string> notes;
 };
 

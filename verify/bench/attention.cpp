@@ -30,6 +30,13 @@ class Bench {
   Expected<AttentionBenchResult> run() {
     ASSAY_CHECK(describe());
     ASSAY_TRY(timer_, AttentionTimer::make());
+    const Status measured = measure_everything();
+    if (!measured) result_.stopped = measured.error().sentence;
+    return std::move(result_);
+  }
+
+ private:
+  Status measure_everything() {
     if (options_.ceilings) ASSAY_CHECK(measure_ceilings());
     for (const Dtype dtype : options_.dtypes)
       for (const std::int32_t length : options_.lengths) ASSAY_CHECK(measure_length(dtype, length));
@@ -37,10 +44,9 @@ class Bench {
       DecodeBench decode(options_, timer_, multiprocessors_, result_);
       ASSAY_CHECK(decode.run());
     }
-    return std::move(result_);
+    return Done{};
   }
 
- private:
   void tell(const std::string& what) const {
     if (options_.progress) options_.progress(what);
   }

@@ -67,9 +67,11 @@ struct AttentionBenchResult {
   std::vector<Figure> ceilings;
   std::vector<AttentionSet> sets;
   std::vector<AttentionBenchRow> rows;
+  std::string stopped;  // what ended the run early, a wrong bit or a failed launch; empty: nothing
 };
 
-// Errors: unsupported without CUDA or such a GPU; a wrong bit; a launch that failed.
+// Errors: unsupported without CUDA or such a GPU. What goes wrong later is in `stopped`, and the
+// rows before it stand.
 Expected<AttentionBenchResult> run_attention_bench(const AttentionBenchOptions& options);
 
 // Calls of so many rows take a quarter of a second: half as many are timed (SPEC VER-25.9).

@@ -1,4 +1,5 @@
-// Lays out the report, line by line and field by field. Cuts lines and lists, never the command.
+// Lays out the report, line by line and field by field. Wraps lines, cuts lists and what would fill
+// the page, never the command.
 #include "verify/compare/report.hpp"
 
 #include <fmt/format.h>
@@ -16,6 +17,7 @@ constexpr std::size_t kLinesMax = 40;
 constexpr std::size_t kColumnsMax = 160;
 constexpr std::size_t kOthersMax = 5;  // further mismatches, one line each
 constexpr std::size_t kDiagnosesMax = 6;
+constexpr std::size_t kReasonsMax = 8;
 
 // "MISMATCH   combine.bits ..." with the words in one column.
 std::string line(std::string_view word, std::string_view rest) {
@@ -125,10 +127,32 @@ std::string compared_line(const Report& report) {
   return line("COMPARED", text);
 }
 
-std::string cut(std::string text) {
-  if (text.size() <= kColumnsMax) return text;
-  text.resize(kColumnsMax - 3);
-  return text + "...";
+// Broken at spaces, with what follows in the second column; a line of more parts than people read,
+// or of a word that no line holds, is cut.
+std::vector<std::string> wrapped(std::string text) {
+  constexpr std::size_t kIndent = 11, kPartsMax = 5;
+  std::vector<std::string> parts;
+  while (text.size() > kColumnsMax) {
+    const std::size_t space = text.rfind(' ', kColumnsMax);
+    if (space == std::string::npos || space <= kIndent || parts.size() + 1 == kPartsMax) {
+      text.resize(kColumnsMax - 3);
+      text += "...";
+      break;
+    }
+    parts.push_back(text.substr(0, space));
+    text = std::string(kIndent, ' ') + text.substr(space + 1);
+  }
+  parts.push_back(std::move(text));
+  return parts;
+}
+
+std::vector<std::string> wrapped_lines(const std::vector<std::string>& lines) {
+  std::vector<std::string> all;
+  for (const std::string& one : lines) {
+    std::vector<std::string> parts = wrapped(one);
+    all.insert(all.end(), parts.begin(), parts.end());
+  }
+  return all;
 }
 
 // For a POSIX shell (SPEC VER-3.3).
@@ -248,8 +272,10 @@ std::vector<std::pair<std::string, std::string>> group_provenance(const Subject&
 
 std::string to_text(const Report& report) {
   std::vector<std::string> lines{headline(report)};
-  for (std::size_t i = 0; i < std::min<std::size_t>(report.reasons.size(), 8); ++i)
+  for (std::size_t i = 0; i < std::min(report.reasons.size(), kReasonsMax); ++i)
     lines.push_back(line(i == 0 ? "REASON" : "", report.reasons[i]));
+  if (report.reasons.size() > kReasonsMax)
+    lines.push_back(line("", fmt::format("and {} more", report.reasons.size() - kReasonsMax)));
   if (!report.mismatches.empty()) add_first(report.mismatches.front(), lines);
   add_others(report, lines);
   if (report.mismatching_rounds > 0) {
@@ -263,6 +289,8 @@ std::string to_text(const Report& report) {
   std::vector<std::string> tail;
   for (const auto& [name, value] : report.provenance)
     tail.push_back(line(tail.empty() ? "FROM" : "", name + ": " + value));
+  lines = wrapped_lines(lines);
+  tail = wrapped_lines(tail);
   // The command is never cut: half a command repeats nothing (SPEC VER-3.2).
   const std::string repro = report.repro.flags.empty() && report.repro.arguments.empty()
                                 ? ""
@@ -274,8 +302,8 @@ std::string to_text(const Report& report) {
     tail.resize(std::min(tail.size(), room - lines.size()));
   }
   std::string text;
-  for (const std::string& one : lines) text += cut(one) + "\n";
-  for (const std::string& one : tail) text += cut(one) + "\n";
+  for (const std::string& one : lines) text += one + "\n";
+  for (const std::string& one : tail) text += one + "\n";
   return text + repro;
 }
 

@@ -123,6 +123,30 @@ TEST_CASE("a report is at most 40 lines of 160 columns and always ends in its co
   CHECK(last == "REPRO:     " + report.repro.print());
 }
 
+TEST_CASE("a long reason goes on below, and is not cut", "[VER-3.2]") {
+  Report report;
+  report.title = "check";
+  std::string names;
+  for (int i = 0; i < 40; ++i) {
+    if (i > 0) names += ", ";
+    names += "profile-" + std::to_string(i);
+  }
+  report.reasons = {"profiles that fit: " + names, std::string(300, 'x')};
+  for (int i = 2; i < 10; ++i) report.reasons.push_back("reason " + std::to_string(i));
+  std::string words;  // line ends and indents aside
+  for (const char c : to_text(report))
+    if (c != '\n' && (c != ' ' || words.back() != ' '))
+      words += c;
+    else if (c == '\n')
+      words += ' ';
+  std::string text;
+  for (const char c : words)
+    if (c != ' ' || text.back() != ' ') text += c;
+  CHECK(text.find("profiles that fit: " + names) != std::string::npos);
+  CHECK(text.find("xxx...") != std::string::npos);  // no word of 300 letters fits
+  CHECK(text.find("reason 7 and 2 more") != std::string::npos);
+}
+
 TEST_CASE("verdicts have fixed words and exit codes", "[VER-3.1]") {
   CHECK(verdict_name(Verdict::kConforms) == "CONFORMS");
   CHECK(verdict_name(Verdict::kMismatch) == "MISMATCH");

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "model/core/contract.hpp"
+#include "model/core/prng.hpp"
 #include "verify/gen/routing_gen.hpp"
 
 namespace assay::verify {
@@ -194,7 +195,7 @@ void keyed_rows(std::uint64_t key, std::int32_t payload, RankId src, std::int32_
     const std::uint64_t row_key = hash(rank_key, static_cast<std::uint64_t>(token));
     std::uint64_t counter = row_key;
     for (std::int64_t at = 0; at < bytes_per_token; at += 8) {
-      const std::uint64_t word = with_sentinels(hash(counter += 0x9E3779B97F4A7C15u, row_key));
+      const std::uint64_t word = with_sentinels(hash(counter += kSplitmix64Step, row_key));
       std::memcpy(to + at, &word,
                   static_cast<std::size_t>(std::min<std::int64_t>(8, bytes_per_token - at)));
     }

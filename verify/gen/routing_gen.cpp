@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "model/core/contract.hpp"
+#include "model/core/prng.hpp"
 #include "model/moe/placement.hpp"
 
 namespace assay::verify {
@@ -184,10 +185,7 @@ std::vector<std::int32_t> shuffled_ranks(std::int32_t ep_size, std::uint64_t key
 }
 
 std::uint64_t hash(std::uint64_t a, std::uint64_t b) {
-  std::uint64_t x = a + 0x9E3779B97F4A7C15u * (b + 1);  // SplitMix64, with b as the step
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
+  return scrambled(a + kSplitmix64Step * (b + 1));  // what splitmix64 from a gives at step b
 }
 
 std::uint64_t random_below(std::uint64_t word, std::uint64_t limit) {

@@ -111,7 +111,7 @@ Dressed dressed(Case c, const Layout& layout, std::mt19937& random) {
 // An open file with what was read from it.
 struct Opened {
   std::unique_ptr<TensorFile> file;
-  std::unique_ptr<const AttentionInput> input;
+  std::unique_ptr<const FileInput> input;
 };
 
 Expected<Opened> opened(const std::string& path, const std::vector<std::string>& settings) {

@@ -302,9 +302,9 @@ GoldenOp combine_op() {
   op.name = "combine";
   op.profile_key = "profile";
   op.parameters = {{"profile", names, true},
-                   {"ep_size", "1 to 256", false, std::nullopt, true},
-                   {"num_experts", "1 to 32768", false, std::nullopt, true},
-                   {"low_precision", "0 and 1", false, "0", true},
+                   {"ep_size", "1 to 256", false, std::nullopt, ParameterForm::kInteger},
+                   {"num_experts", "1 to 32768", false, std::nullopt, ParameterForm::kInteger},
+                   {"low_precision", "0 and 1", false, "0", ParameterForm::kFlag},
                    {"out_dtype", "bf16, f16 and f32"}};
   op.inputs = {"rows", "expert_out", "target_rank", "target_slot"};
   op.legal = legal;

@@ -241,7 +241,7 @@ GoldenOp convert_op() {
   op.name = "convert";
   op.parameters = {{"to", kTargetNames, true},
                    {"rounding", kRoundingNames},
-                   {"satfinite", "0 and 1", false, std::nullopt, true}};
+                   {"satfinite", "0 and 1", false, std::nullopt, ParameterForm::kFlag}};
   op.inputs = {"x"};
   op.legal = legal;
   op.rules = rules_of;

@@ -393,10 +393,11 @@ std::vector<GoldenRule> rules_of(const GoldenInput& in, const TensorFile& got) {
 GoldenOp dispatch_op() {
   GoldenOp op;
   op.name = "dispatch";
-  op.parameters = {{"num_experts", "1 to 32768", true, std::nullopt, true},
-                   {"max_tokens_per_rank", "1 and more", true, std::nullopt, true},
-                   {"invalid_id", "numbers that name no expert", false, std::nullopt, true},
-                   {"slot_rule", kSlotRules, false, "counter"}};
+  op.parameters = {
+      {"num_experts", "1 to 32768", true, std::nullopt, ParameterForm::kInteger},
+      {"max_tokens_per_rank", "1 and more", true, std::nullopt, ParameterForm::kInteger},
+      {"invalid_id", "numbers that name no expert", false, std::nullopt, ParameterForm::kInteger},
+      {"slot_rule", kSlotRules, false, "counter"}};
   op.inputs = {"topk_ids", "num_tokens", kPayload, "physical_to_logical", "rank_mask"};
   op.legal = legal;
   op.rules = rules_of;

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,6 +16,7 @@
 #include "model/core/case_text.hpp"
 #include "model/core/evidence.hpp"
 #include "model/core/expected.hpp"
+#include "model/core/parameters.hpp"
 #include "model/core/safetensors.hpp"
 #include "verify/compare/mismatch.hpp"
 
@@ -26,15 +26,15 @@ struct GoldenParameter {
   std::string_view name;
   std::string_view allowed;  // for sentences: "ex2, rcp, rsqrt, lg2 or tanh"
   bool required = false;
-  std::optional<std::string_view> fallback;  // where it is neither required nor optional
-  bool integer = false;                      // written as a number
-  bool real = false;                         // may be any number in a file's JSON
+  std::optional<std::string_view> fallback;   // where it is neither required nor optional
+  ParameterForm form = ParameterForm::kWord;  // of the value in a file's JSON
 };
 
 // The file and the parameters of one request. Valid while the file is open.
 struct GoldenInput {
   const TensorFile* file = nullptr;
-  std::map<std::string, std::string, std::less<>> parameters;  // known names only
+  Parameters parameters;  // known names only
+  Parameters given;       // those of them that the command line gave
 
   bool has(std::string_view key) const { return parameters.find(key) != parameters.end(); }
   // Must be present (CONTRACT): required parameters and those with a fallback are.

@@ -9,6 +9,7 @@
 #include <new>
 
 #include "model/core/contract.hpp"
+#include "model/core/prng.hpp"
 
 namespace assay::verify {
 
@@ -27,12 +28,6 @@ std::int64_t page_bytes() {
 
 constexpr std::int64_t round_up(std::int64_t value, std::int64_t to) {
   return (value + to - 1) / to * to;
-}
-
-std::uint64_t mix(std::uint64_t x) {  // the finaliser of SplitMix64
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
 }
 
 }  // namespace
@@ -153,8 +148,8 @@ std::uint64_t digest(std::span<const std::byte> bytes, std::uint64_t key) {
   }
   std::uint64_t tail[4] = {};
   std::memcpy(tail, bytes.data() + i, bytes.size() - i);
-  std::uint64_t result = mix(bytes.size());
-  for (int l = 0; l < 4; ++l) result = mix(result ^ mix(lane[l] ^ mix(tail[l])));
+  std::uint64_t result = scrambled(bytes.size());
+  for (int l = 0; l < 4; ++l) result = scrambled(result ^ scrambled(lane[l] ^ scrambled(tail[l])));
   return result;
 }
 

@@ -9,6 +9,7 @@
 
 #include <hwy/targets.h>
 
+#include "model/core/prng.hpp"
 #include "model/core/testing.hpp"
 #include "model/numerics/special/fast_math.hpp"
 #include "model/numerics/special/half.hpp"
@@ -309,12 +310,8 @@ TEST_CASE("hashes over all inputs are those of the H200", "[.exhaustive][NUM-5.1
     for (std::uint32_t top = 0; top < 65536; ++top) {
       for (std::uint32_t i = 0; i < 65536; ++i) x[i] = F32{(top << 16) + i};
       mufu(function, x, y);
-      for (std::uint32_t i = 0; i < 65536; ++i) {
-        std::uint64_t z = (std::uint64_t{x[i].bits} << 32 | y[i].bits) + 0x9E3779B97F4A7C15ull;
-        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-        z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-        hash += z ^ (z >> 31);
-      }
+      for (std::uint32_t i = 0; i < 65536; ++i)
+        hash += scrambled((std::uint64_t{x[i].bits} << 32 | y[i].bits) + kSplitmix64Step);
     }
     CAPTURE(mufu_name(function));
     CHECK(hash == want);

@@ -1,19 +1,17 @@
 // Where the rows of queries, keys and values lie: padded, packed, in pages, or as MLA's two parts.
-// See attention_input.hpp. Sizes are checked before anything is copied.
+// See file_input.hpp. Sizes are checked before anything is copied.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
 
-#include "verify/golden/attention_input.hpp"
+#include "model/attention/file_input.hpp"
 
-namespace assay::verify {
-
-using namespace assay::attention;
+namespace assay::attention {
 
 namespace {
 
-constexpr std::uint64_t kRowsMax = kAttentionRowsMax, kCountMax = kAttentionCountMax;
+constexpr std::uint64_t kRowsMax = kFileRowsMax, kCountMax = kFileCountMax;
 
 struct Limit {
   const char* what;
@@ -38,8 +36,8 @@ struct Lengths {
 
 class RowsReader {
  public:
-  RowsReader(const TensorFile& file, AttentionInput& input)
-      : file_(file), input_(input), p_(input.problem) {}
+  RowsReader(const TensorFile& file, FileValues values, FileInput& input)
+      : file_(file), values_(values), input_(input), p_(input.problem) {}
 
   Status read() {
     ASSAY_CHECK(read_queries());
@@ -113,9 +111,24 @@ class RowsReader {
     return bad_input(fmt::format("{} is for {} requests; q is for {}", what, count, requests()));
   }
 
+  // Three axes are a packed batch, and those need cu_seqlens: told before a missing axis is, and
+  // behind a type that is none of ours.
+  Status check_axes(const TensorView& rows, const std::string& cu) const {
+    const std::size_t wanted = file_.has(cu) ? 3 : 4;
+    const bool known =
+        rows.dtype == Dtype::kBf16 || rows.dtype == Dtype::kF16 || rows.dtype == Dtype::kF8E4m3;
+    if (rows.shape.size() == wanted || !known) return Done{};
+    return bad_input(
+        fmt::format("tensor {} has shape {}, and there is {}tensor {}; allowed are [request, row, "
+                    "head, element] "
+                    "without it and [row, head, element] with it",
+                    rows.name, shape_text(rows.shape), file_.has(cu) ? "a " : "no ", cu));
+  }
+
   Status read_queries() {
     ASSAY_TRY(const TensorView q, file_.tensor("q"));
     const bool packed = file_.has("cu_seqlens_q");
+    ASSAY_CHECK(check_axes(q, "cu_seqlens_q"));
     if (packed)
       ASSAY_CHECK(
           q.expect({Dtype::kBf16, Dtype::kF16, Dtype::kF8E4m3}, {{"row"}, {"head"}, {"element"}}));
@@ -151,15 +164,18 @@ class RowsReader {
   Status read_keys() {
     const bool mla = file_.has("ckv"), pages = file_.has("kv_pages");
     if (mla + pages + file_.has("k") != 1)
-      return bad_input(fmt::format(
-          "{} has {}k, {}kv_pages and {}ckv; allowed is one of k (with v), kv_pages and ckv (with "
-          "kpe)",
-          file_.path(), file_.has("k") ? "" : "no ", pages ? "" : "no ", mla ? "" : "no "));
+      return bad_input(
+          fmt::format("there is {}k, {}kv_pages and {}ckv; allowed is one of k (with v), kv_pages "
+                      "and ckv (with "
+                      "kpe)",
+                      file_.has("k") ? "" : "no ", pages ? "" : "no ", mla ? "" : "no "));
     if (mla) return read_mla();
     if (pages) return read_pages();
     ASSAY_TRY(const TensorView k, file_.tensor("k"));
-    ASSAY_TRY(const TensorView v, file_.tensor("v"));
+    const bool no_values = values_ == FileValues::kOptional && !file_.has("v");
+    ASSAY_TRY(const TensorView v, file_.tensor(no_values ? "k" : "v"));
     const bool packed = file_.has("cu_seqlens_kv");
+    ASSAY_CHECK(check_axes(k, "cu_seqlens_kv"));
     const auto dim = static_cast<std::uint64_t>(p_.head_dim);
     if (packed) {
       ASSAY_CHECK(k.expect({p_.dtype}, {{"row"}, {"head"}, {"element", dim}}));
@@ -298,14 +314,15 @@ class RowsReader {
   }
 
   const TensorFile& file_;
-  AttentionInput& input_;
+  const FileValues values_;
+  FileInput& input_;
   Problem& p_;
 };
 
 }  // namespace
 
-Status read_attention_rows(const TensorFile& file, AttentionInput& input) {
-  return RowsReader(file, input).read();
+Status read_file_rows(const TensorFile& file, FileValues values, FileInput& input) {
+  return RowsReader(file, values, input).read();
 }
 
-}  // namespace assay::verify
+}  // namespace assay::attention

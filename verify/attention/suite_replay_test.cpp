@@ -1,0 +1,133 @@
+// A single case of the attention suite, as a REPRO line or a user gives it: trusted no more than a
+// cell of the table, and never a reason to accuse a kernel that is right.
+#include <set>
+
+#include "verify/attention/check.hpp"
+#include "verify/attention/suite_testing.hpp"
+
+namespace {
+
+using namespace assay;
+using namespace assay::verify;
+using namespace assay::verify::testing;
+using State = AttentionCell::State;
+
+}  // namespace
+
+TEST_CASE("a case that is repeated and shows nothing says so", "[VER-23.2][VER-23.5]") {
+  const attention::Profile& profile = profile_named("assay-prefill-sm90");
+  const auto replay = [&](const char* property, const AttentionCase& c,
+                          const AttentionSubject& subject = simulated_attention()) {
+    AttentionSuiteOptions options = quick();
+    options.only = c;
+    return run_attention_cell(property_named(property), profile, subject, options);
+  };
+  const AttentionFunction right("right", emulated);
+  const auto case_of = [](const char* line) {
+    const auto parsed = parse_attention_case(line);
+    REQUIRE(parsed.has_value());
+    return *parsed;
+  };
+  // The property's own case is as good when it is repeated as it was the first time.
+  const AttentionCase good = property_named("trace").cases(profile)[0];
+  for (const AttentionSubject* subject :
+       {&simulated_attention(), static_cast<const AttentionSubject*>(&right)})
+    CHECK(replay("trace", good, *subject).state == State::kHolds);
+  CHECK_FALSE(replay("trace", good).turned_by.empty());
+  // One key: there is one tile, and it is kept.
+  for (const AttentionSubject* subject :
+       {&simulated_attention(), static_cast<const AttentionSubject*>(&right)}) {
+    const AttentionCell cell = replay("trace", case_of("q=1 kv=1 lambda=0.5"), *subject);
+    CHECK(cell.state == State::kMistrusted);
+    CHECK(cell.reason == "no tile was skipped");
+  }
+  // No row: nothing is compared, whatever the property is about.
+  for (const AttentionSubject* subject :
+       {&simulated_attention(), static_cast<const AttentionSubject*>(&right)}) {
+    const AttentionCell cell = replay("repeat", case_of("q=0 kv=64"), *subject);
+    CHECK(cell.state == State::kMistrusted);
+    CHECK(cell.reason == "no call has a query row, so nothing was compared");
+  }
+  // Tiles are kept and skipped, and yet no wrong kernel would show: there is no second head.
+  const AttentionCell alone = replay("heads_alone", case_of("q=1 kv=300 lambda=0.01 contrast=30"));
+  CAPTURE(alone.reason, cell_name(alone.state));
+  CHECK(alone.state == State::kMistrusted);
+  CHECK(alone.reason.find("on this case") != std::string::npos);
+  // Without a key there is nothing to look at, and scores beyond f32 are no look: not the subject's
+  // fault.
+  CHECK(replay("one_hot", case_of("q=3 kv=0"), right).state == State::kUnsupported);
+  const AttentionCell senseless = replay("one_hot", case_of("q=2 kv=9 scale=1e4"), right);
+  CAPTURE(senseless.reason, cell_name(senseless.state));
+  CHECK(senseless.state == State::kMistrusted);
+  CHECK(senseless.reason.find("the profile's own emulation") != std::string::npos);
+  // By design violated, but not here: not "holds".
+  const AttentionCell unseen = replay("chunked_factor", case_of("q=2 kv=2"));
+  CHECK(unseen.state == State::kMistrusted);
+  CHECK(unseen.reason.find("does not show it") != std::string::npos);
+  // The report repeats the case, and --allow-vacuous takes it.
+  AttentionTable table;
+  table.subject = "sim";
+  table.options.only = case_of("q=1 kv=1 lambda=0.5");
+  const Property& trace = property_named("trace");
+  table.properties = {&trace};
+  table.profiles = {&profile};
+  table.cells = {replay("trace", *table.options.only)};
+  CHECK(table.verdict() == Verdict::kMistrusted);
+  CHECK(worst_report(table, "").repro.print().find(print(*table.options.only)) !=
+        std::string::npos);
+  table.options.allow_vacuous = true;
+  CHECK(table.verdict() == Verdict::kConforms);
+}
+
+TEST_CASE("no case, however odd, makes a right subject wrong", "[VER-23.5]") {
+  const AttentionFunction right("right", emulated);
+  std::set<State> states;
+  for (const char* name : {"assay-prefill-sm90", "assay-decode-sm90", "modelopt-triton"}) {
+    const attention::Profile& profile = profile_named(name);
+    for (const char* line :
+         {"q=1 kv=1", "q=0 kv=0", "q=0 kv=5", "q=3 kv=0", "q=1 kv=1 dim=16/1",
+          "q=5 kv=1 mask=causal", "q=2 kv=2 heads=2/1 dim=16 mask=causal lambda=0.5",
+          "q=1 kv=2 mask=window:1 factor=0", "q=0,1 kv=0,1 factor=0.1",
+          "q=70 kv=157 heads=3/1 page=16 lambda=0.1",
+          "q=1,1,1 kv=1,0,300 splits=9 lambda=0.9 contrast=4 block=7",
+          "q=2 kv=9 mask=chunked:3 scale=1e4 contrast=90", "q=2 kv=9 scale=1e-40 contrast=90",
+          "q=1 kv=3 align=top_left mask=causal", "q=1 kv=64 custom=1 dtype=F8_E4M3 dim=32",
+          "q=0,3 kv=7,9 lambda=2"}) {
+      const auto parsed = parse_attention_case(line);
+      CAPTURE(name, line);
+      REQUIRE(parsed.has_value());
+      for (const Property& property : properties()) {
+        AttentionSuiteOptions options = quick();
+        options.only = *parsed;
+        const AttentionCell cell = run_attention_cell(property, profile, right, options);
+        CAPTURE(property.name, cell.reason);
+        REQUIRE(cell.state != State::kMismatch);
+        states.insert(cell.state);
+      }
+    }
+  }
+  CHECK(states == std::set<State>{State::kHolds, State::kNotApplicable, State::kNotPromised,
+                                  State::kUnsupported, State::kMistrusted});
+}
+
+TEST_CASE("why one case was declined is not told of a cell that ran the others", "[VER-23.5]") {
+  Property property = property_named("trace");
+  property.cases = [](const attention::Profile& p) {
+    return std::vector<AttentionCase>{
+        check::with(check::usual_case(p), [](AttentionCase& c) { c.dtype = Dtype::kBf16; }),
+        check::usual_case(p)};
+  };
+  const AttentionFunction wrong(
+      "wrong", [](const attention::Profile& p, const attention::Problem& problem, int threads) {
+        if (problem.dtype == Dtype::kBf16)
+          return AttentionRun{AttentionRun::State::kUnsupported, "not today", {}};
+        AttentionRun run = emulated(p, problem, threads);
+        run.answer.out[0] ^= 1;
+        return run;
+      });
+  const AttentionCell cell =
+      run_attention_cell(property, profile_named("assay-prefill-sm90"), wrong, quick());
+  REQUIRE(cell.state == State::kMismatch);
+  CHECK(cell.declined == 1);
+  CHECK(cell.reason.empty());
+}
