@@ -95,9 +95,10 @@ Status launch_decode_kernel(const AttentionCall& call, const DecodeKernel& kerne
   if (params.takes_more != 0)
     ASSAY_CUDA(cudaMemsetAsync(params.call.next_work, 0, sizeof *params.call.next_work, on),
                "zeroing the count of work");
-  const bool zeroed = params.takes_more != 0 || call.decisions != nullptr;
+  // Behind a kernel only, not behind zeroing.
+  const bool early = kernel.begins_early && params.takes_more == 0 && call.decisions == nullptr;
   ASSAY_CHECK(launch(kernel.function, std::min(work, room), kernel.threads, kernel.shared_bytes,
-                     !zeroed, params, on, "launching the decode kernel"));
+                     early, params, on, "launching the decode kernel"));
   if (splits == 1) return Done{};
   const std::int64_t warps =
       attention_kernels::merge_warps(call.requests, call.kv_heads, params.partials, call.head_dim);

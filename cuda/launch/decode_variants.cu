@@ -8,22 +8,26 @@ namespace {
 using namespace assay::attention_kernels;
 
 template <DecodeTuning kTuning>
-DecodeVariant variant(const char* name, int fetch_bytes = 256) {
+DecodeVariant variant(const char* name, bool begins_early = false, bool alone = false) {
   DecodeVariant v{name, decode_kernel_of<DecodeShape<Bf16, 128, 16, kTuning>>()};
-  v.kernel.fetch_bytes = fetch_bytes;
+  v.kernel.begins_early = begins_early;
+  if (alone) {  // more than half of shared memory, so that no second block comes beside it
+    v.kernel.blocks = 1;
+    v.kernel.shared_bytes = 120 * 1024;
+  }
   return v;
 }
 
 }  // namespace
 
 std::vector<DecodeVariant> decode_variants() {
+  constexpr DecodeTuning kLaunched{3, 3, 2, true};
   return {
-      variant<DecodeTuning{3, 3, 2, true}>("keys 3, entries 3, blocks 2, by 128 bytes", 128),
-      variant<DecodeTuning{3, 3, 2, true}>("keys 3, entries 3, blocks 2, as asked", 0),
-      variant<DecodeTuning{4, 2, 2, true}>("keys 4, entries 2, blocks 2"),
-      variant<DecodeTuning{2, 2, 2, true}>("keys 2, entries 2, blocks 2"),
+      variant<kLaunched>("begins early", true),
+      variant<kLaunched>("one block", false, true),
+      variant<kLaunched>("one block, begins early", true, true),
       variant<DecodeTuning{7, 5, 1, true}>("keys 7, entries 5, blocks 1"),
-      variant<DecodeTuning{3, 3, 2, true, false}>("keys 3, entries 3, blocks 2, kept in L2"),
+      variant<DecodeTuning{7, 5, 1, true}>("keys 7, entries 5, blocks 1, begins early", true),
   };
 }
 
