@@ -41,8 +41,9 @@ enum class Reference : std::uint8_t { kExclusive, kInclusive };
 enum class MaxOnSkip : std::uint8_t { kKeep, kRaise };
 // Whether query rows beyond q_len, which fill a unit up, vote (SPEC ATT-4.5).
 enum class PaddingRows : std::uint8_t { kVote, kAbstain };
-// What rows beyond a length hold: zeros, or what lies behind them in memory (SPEC ATT-2.3).
-enum class PaddingFill : std::uint8_t { kZero, kNeighbour };
+// What rows beyond a length hold: zeros; what lies behind them in memory; likewise, but keys in
+// pages are those of the last used page again, page after page (SPEC ATT-2.3).
+enum class PaddingFill : std::uint8_t { kZero, kNeighbour, kLastPage };
 // The length that a scale factor is divided by.
 enum class LambdaLength : std::uint8_t { kRequest, kBatchMax, kNone };
 // lambda >= 1: as it is; not skipping at all; as lambda = 1 (SPEC ATT-4.6).

@@ -29,7 +29,7 @@ constexpr std::array<Field, 19> kFields = {{
     {"lambda >= 1", "as it is", kEpilogue},
     {"first tile", "the first visited one has no vote", kCompute},
     {"skip", "leaves maximum, sum, correction and output alone", kCompute},
-    {"padding rows", "vote; TMA reads what lies behind the request", kEpilogue},
+    {"padding rows", "vote; TMA reads what lies behind the request, of pages the last again", kEpilogue},
     {"hidden", "-FLT_MAX; a causal mask does not look at kv_len", kEpilogue},
     {"empty rows", "guarded with windows, chunks and custom masks only", kEpilogue},
     {"scale", "f32 product of the scale with f32 log2(e), on the host", kHost},
@@ -65,7 +65,7 @@ std::vector<Profile> trtllm_fmha_v2() {
       "SageAttention scales";
   p.grade = Grade::kBitsClaimed;
   p.skip.padding_rows = PaddingRows::kVote;
-  p.skip.padding_fill = PaddingFill::kNeighbour;
+  p.skip.padding_fill = PaddingFill::kLastPage;
   p.skip.quotient = Quotient::kApprox;
   p.skip.fill = F32{0xFF7FFFFFu};
   p.skip.range_of_schedule = true;
