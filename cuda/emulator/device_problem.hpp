@@ -20,7 +20,7 @@ class DeviceProblem {
   // Copies `bytes` from `data` and lets every Rows that points into them point into the copy.
   Status add(const void* data, std::size_t bytes) {
     ASSAY_TRY(DeviceMemory memory, DeviceMemory::make(bytes + 16, "a tensor"));
-    ASSAY_CUDA(cudaMemcpy(memory.data(), data, bytes, cudaMemcpyHostToDevice), "copying a tensor");
+    ASSAY_CHECK(copy_to_device(memory.data(), data, bytes, "copying a tensor"));
     copies_.push_back({static_cast<const std::byte*>(data), bytes, std::move(memory)});
     return Done{};
   }

@@ -149,8 +149,8 @@ Status run_batch(const Emulator& emulator, std::span<const Unit> units, std::siz
     jobs.push_back({batch.views[i], results.at(batch.places[i])});
   const std::size_t job_bytes = jobs.size() * sizeof(UnitJob);
   ASSAY_TRY(const DeviceMemory job_memory, DeviceMemory::make(job_bytes, "units"));
-  ASSAY_CUDA(cudaMemcpy(job_memory.data(), jobs.data(), job_bytes, cudaMemcpyHostToDevice),
-             "copying units to the device");
+  ASSAY_CHECK(
+      copy_to_device(job_memory.data(), jobs.data(), job_bytes, "copying units to the device"));
 
   UnitLaunch launch;
   launch.jobs = static_cast<const UnitJob*>(job_memory.data());

@@ -159,8 +159,9 @@ TEST_CASE("a recorded launch is replayed with other lengths and thresholds", "[C
   REQUIRE(recorded.has_value());
   const auto replay = [&](const std::vector<float>& thresholds) {
     void* const array = const_cast<float*>(problem.call().threshold_values);
-    REQUIRE(cudaMemcpy(array, thresholds.data(), thresholds.size() * sizeof(float),
-                       cudaMemcpyHostToDevice) == cudaSuccess);
+    REQUIRE(
+        copy_to_device(array, thresholds.data(), thresholds.size() * sizeof(float), "thresholds")
+            .has_value());
     REQUIRE(graph.launch(*stream).has_value());
     REQUIRE(problem.finish(*stream).has_value());
     REQUIRE(problem.download().has_value());

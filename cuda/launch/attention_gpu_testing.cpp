@@ -138,7 +138,7 @@ Status GpuProblem::upload() {
   const auto put = [&](const auto& host) -> Expected<void*> {
     const std::size_t bytes = host.size() * sizeof(host[0]);
     ASSAY_TRY(DeviceMemory memory, DeviceMemory::make(std::max<std::size_t>(bytes, 16), "a test"));
-    ASSAY_CUDA(cudaMemcpy(memory.data(), host.data(), bytes, cudaMemcpyHostToDevice), "uploading");
+    ASSAY_CHECK(copy_to_device(memory.data(), host.data(), bytes, "uploading"));
     void* const data = memory.data();
     memory_.push_back(std::move(memory));
     return data;
@@ -252,6 +252,7 @@ Status GpuProblem::spread_heads(AttentionRows& k) {
         cudaMemcpy2D(static_cast<std::byte*>(memory.data()) + h * head, row,
                      k_.bytes.data() + h * row, heads * row, row, rows, cudaMemcpyHostToDevice),
         "uploading keys");
+  ASSAY_CUDA(cudaStreamSynchronize(cudaStreamLegacy), "uploading keys");
   k.data = memory.data();
   k.row_stride = case_.head_dim;
   k.head_stride = case_.k_head_stride;

@@ -47,6 +47,16 @@ class DeviceScope {
   int before_ = 0;
 };
 
+// Copies to device memory, and returns when every stream may read it: from memory that is not
+// pinned, cudaMemcpy may return while the last bytes are still on their way, and a stream that does
+// not wait for the default one overtakes them.
+inline Status copy_to_device(void* to, const void* from, std::size_t bytes,
+                             const std::string& what) {
+  ASSAY_CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), what);
+  ASSAY_CUDA(cudaStreamSynchronize(cudaStreamLegacy), what);
+  return Done{};
+}
+
 // Device memory of the device that was current when it was made.
 class DeviceMemory {
  public:

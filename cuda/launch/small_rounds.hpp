@@ -47,9 +47,8 @@ class SmallRounds {
       const std::uint16_t one[] = {bf16_of(local.rank.value() + 1)};
       const std::size_t rows = static_cast<std::size_t>(communicator.ep_size()) * kMaxTokens;
       std::vector<std::uint16_t> expert_rows(rows * kHidden, one[0]);
-      ASSAY_CUDA(cudaMemcpy(pointer(rounds.group_.own(i).at(workspace.rows_offset())),
-                            expert_rows.data(), expert_rows.size() * 2, cudaMemcpyHostToDevice),
-                 "expert rows");
+      ASSAY_CHECK(copy_to_device(pointer(rounds.group_.own(i).at(workspace.rows_offset())),
+                                 expert_rows.data(), expert_rows.size() * 2, "expert rows"));
     }
     return Expected<SmallRounds>(std::move(rounds));
   }
@@ -70,10 +69,8 @@ class SmallRounds {
         std::memset(rows.data() + t * kRowBytes, mark(local()[i].rank.value(), t, shift),
                     kRowBytes);
       }
-      ASSAY_CUDA(cudaMemcpy(part(i, kIds), ids.data(), ids.size() * 4, cudaMemcpyHostToDevice),
-                 "ids");
-      ASSAY_CUDA(cudaMemcpy(part(i, kRows), rows.data(), rows.size(), cudaMemcpyHostToDevice),
-                 "rows");
+      ASSAY_CHECK(copy_to_device(part(i, kIds), ids.data(), ids.size() * 4, "ids"));
+      ASSAY_CHECK(copy_to_device(part(i, kRows), rows.data(), rows.size(), "rows"));
       ASSAY_CUDA(cudaMemset(part(i, kOut), 0xDB, kMaxTokens * kRowBytes), "out");
       ASSAY_CUDA(cudaDeviceSynchronize(), "inputs");
     }

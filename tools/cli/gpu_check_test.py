@@ -26,7 +26,7 @@ if "bench" in words:
 if "--mutant" in words:
     name = words[words.index("--mutant") + 1]
     if name != "@MISSED@":
-        document = {"verdict": "MISMATCH", "report": {"mismatches": [{"sentence": "wrong by 1"}]}}
+        document = {"verdict": "MISMATCH", "report": {"mismatches": [{"what": "wrong by 1"}]}}
         code = 1
 for word in words:
     if word.startswith("--json="):

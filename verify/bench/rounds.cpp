@@ -96,9 +96,8 @@ Status Rounds::fill() {
               cuda::DeviceMemory::make(tokens * plan_.out_row_bytes(), "combined rows"));
     memory_.push_back(
         {group_.windows()[rank], inputs.address(), inputs.address().at(ids_bytes), out.address()});
-    ASSAY_CUDA(cudaMemcpy(inputs.data(), request_.topk_ids[rank].data(),
-                          request_.topk_ids[rank].size() * 4, cudaMemcpyHostToDevice),
-               "copying ids");
+    ASSAY_CHECK(cuda::copy_to_device(inputs.data(), request_.topk_ids[rank].data(),
+                                     request_.topk_ids[rank].size() * 4, "copying ids"));
     for (std::size_t i = 0; i < payloads_.size(); ++i) {
       std::vector<std::byte> rows;
       rows.reserve(tokens * payloads_[i].bytes_per_token);
@@ -106,13 +105,12 @@ Status Rounds::fill() {
         const std::vector<std::byte> row = payload_row(i, rank, token);
         rows.insert(rows.end(), row.begin(), row.end());
       }
-      ASSAY_CUDA(cudaMemcpy(pointer(memory_[rank].payload_rows.at(round_plan_.payload_from_at[i])),
-                            rows.data(), rows.size(), cudaMemcpyHostToDevice),
-                 "copying payload rows");
+      ASSAY_CHECK(cuda::copy_to_device(
+          pointer(memory_[rank].payload_rows.at(round_plan_.payload_from_at[i])), rows.data(),
+          rows.size(), "copying payload rows"));
     }
     const std::vector<std::byte> row = expert_row(rank);
-    ASSAY_CUDA(cudaMemcpy(out.data(), row.data(), row.size(), cudaMemcpyHostToDevice),
-               "copying an expert row");
+    ASSAY_CHECK(cuda::copy_to_device(out.data(), row.data(), row.size(), "copying an expert row"));
     const Address rows_at = group_.own(rank).at(plan_.workspace.rows_offset());
     ASSAY_CUDA(probe::repeat_row(out.address().raw, rows_at.raw, row.size(), ep * tokens, nullptr),
                "filling expert rows");

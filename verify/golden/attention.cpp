@@ -267,8 +267,7 @@ void tell_ignored(const TensorFile& file, LseForm form, std::vector<std::string>
 void tell_ties(const AttentionJudgement& judged, GoldenComparison& found) {
   if (judged.ties.empty()) return;
   found.reasons.push_back(
-      fmt::format("{} near-tie decisions were taken the other way, which "
-                  "roundings can do:",
+      fmt::format("{} near-tie decisions were taken the other way, which roundings can do:",
                   judged.ties.size()));
   for (std::size_t i = 0; i < std::min(judged.ties.size(), kTiesTold); ++i)
     found.reasons.push_back(tie_text(judged.ties[i]));

@@ -64,13 +64,11 @@ Status CudaWorker::start() {
   for (std::int32_t rank = first_rank_; rank < first_rank_ + num_ranks_; ++rank) {
     const Address own = window_.of(RankId(rank));
     for (const std::uint64_t phase : {offsets.phase, offsets.sentinel.dispatch_phase})
-      ASSAY_CUDA(
-          cudaMemcpy(pointer(own.at(phase)), &options_.first_epoch, 4, cudaMemcpyHostToDevice),
-          "writing the first epoch");
+      ASSAY_CHECK(cuda::copy_to_device(pointer(own.at(phase)), &options_.first_epoch, 4,
+                                       "writing the first epoch"));
     for (const auto& cell : plan_.workspace.flags_after(options_.first_epoch))
-      ASSAY_CUDA(cudaMemcpy(pointer(own.at(cell.offset_bytes)), &cell.flag, sizeof cell.flag,
-                            cudaMemcpyHostToDevice),
-                 "writing flags");
+      ASSAY_CHECK(cuda::copy_to_device(pointer(own.at(cell.offset_bytes)), &cell.flag,
+                                       sizeof cell.flag, "writing flags"));
   }
   return Done{};
 }
