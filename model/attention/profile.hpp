@@ -159,6 +159,15 @@ struct TileShape {
   int kv_tile_masked = 0;  // with any mask but kFull, if not the same
 };
 
+// Calls of which a kernel's bits were reproduced on hardware: of this type and head size, which
+// values have too, with what is named (SPEC ATT-4.8).
+struct MeasuredCalls {
+  Dtype dtype = Dtype::kBf16;
+  int head_dim = 128;
+  // Without a threshold; in pages; windows and chunks; sinks.
+  bool dense = false, paged = false, windows = false, sinks = false;
+};
+
 struct Profile {
   struct Field {
     std::string_view name;
@@ -175,6 +184,7 @@ struct Profile {
   std::optional<Softmax> fp8;     // e4m3; none: the kernel has no such form
   std::optional<Softmax> biased;  // with softcap or ALiBi; none: it has no such form
   Grade biased_grade = Grade::kDecisions;
+  std::span<const MeasuredCalls> measured;  // of grade bits; all other calls are bits-claimed
   std::span<const TileShape> tiles;
   numerics::Arch arch = numerics::Arch::kSm90a;
   std::string_view instruction_family = "wgmma";
