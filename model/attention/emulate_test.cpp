@@ -27,16 +27,16 @@ Case serving(const Profile& profile, Case c) {
 
 }  // namespace
 
-TEST_CASE("every bits-claimed profile stays within its stated bound of the truth",
+TEST_CASE("every profile whose bits are claimed stays within its stated bound of the truth",
           "[ATT-3.6][ATT-5.1]") {
   struct Seen {
     std::int64_t skipped = 0;
     double worst = 0;
   };
   std::map<std::string_view, Seen> seen;
-  prop("any bits-claimed profile, any problem", [&] {
+  prop("any such profile, any problem", [&] {
     const Profile& profile =
-        any_profile([](const Profile& p) { return p.grade == Grade::kBitsClaimed; });
+        any_profile([](const Profile& p) { return p.grade <= Grade::kBitsClaimed; });
     const Case c = serving(profile, *cases(profile, {90, 300, 2, 2, true}));
     const auto built = build(c);
     const auto emulator = Emulator::make(profile, built->problem);
@@ -122,7 +122,7 @@ TEST_CASE("a batch gives each request the bits it has alone", "[ATT-5.1][ATT-5.7
   // The batch's longest length, or the neighbours behind a request, are inputs of the others.
   const auto wanted = [](const Profile& profile) {
     return profile.skip.lambda_length != LambdaLength::kBatchMax &&
-           profile.skip.padding_fill != PaddingFill::kNeighbour;
+           profile.skip.padding_fill == PaddingFill::kZero;
   };
   prop("any profile, any problem", [&] {
     const Profile& profile = any_profile(wanted);

@@ -160,3 +160,60 @@ TEST_CASE("paged keys give the bits of contiguous ones, and strides may be huge"
   REQUIRE(far.row(0, 3, 2) - &here == (std::int64_t{3} << 34));
   REQUIRE(far.row(0, 4, 2) == nullptr);
 }
+
+TEST_CASE("beyond the last used page fmha_v2 reads that page again", "[ATT-2.3][ATT-7.1]") {
+  // A causal request whose padding rows see and vote on keys that are not there: the same bits
+  // and decisions as with memory in which the last page is repeated.
+  const Profile& profile = profile_named("trtllm-fmha_v2-sm90");
+  Profile neighbour = profile;
+  neighbour.skip.padding_fill = PaddingFill::kNeighbour;
+  int told_apart = 0;
+  for (const int page : {16, 32, 64, 128, 256}) {
+    for (const int kv_len : {130, 145, 200, 384, 500}) {
+      CAPTURE(page, kv_len);
+      const int pages = (kv_len + page - 1) / page, slots = pages * page, end = kv_len + 256;
+      // Rows of the second tile on and all that lies behind the last key are 30 nats below.
+      const auto level = [](int slot) { return slot < 128 ? 0.0f : -30.0f; };
+      const auto slot_of = [&](int i) {
+        return i < slots ? i : (pages - 1) * page + (i - slots) % page;
+      };
+      Tensor q, keys, values, pool;
+      q.fill(Dtype::kBf16, 128, 1, 96, [](int, int, int d) { return d == 0 ? 1.0f : 0.0f; });
+      const auto key = [&](int slot, int d) { return d == 0 ? level(slot) : 0.0f; };
+      const auto value = [](int slot, int d) { return static_cast<float>(slot % 7 + d % 5); };
+      keys.fill(Dtype::kBf16, end, 1, 96, [&](int i, int, int d) { return key(slot_of(i), d); });
+      values.fill(Dtype::kBf16, end, 1, 96,
+                  [&](int i, int, int d) { return value(slot_of(i), d); });
+      // Pages in reverse, keys and values in turn.
+      pool.fill(Dtype::kBf16, 2 * slots, 1, 96, [&](int i, int, int d) {
+        const int slot = (pages - 1 - i / (2 * page)) * page + i % page;
+        return i / page % 2 == 0 ? key(slot, d) : value(slot, d);
+      });
+      std::vector<std::int32_t> table;
+      for (int i = 0; i < pages; ++i) table.push_back(pages - 1 - i);
+      Problem whole;
+      whole.head_dim = whole.v_dim = 96;
+      whole.mask = MaskKind::kCausal;
+      whole.scale = 1;
+      Request r;
+      r.q_len = 2;
+      r.kv_len = kv_len;
+      r.q_offset = kv_len - r.q_len;
+      r.threshold = {Threshold::Kind::kLambda, 1e-3f};
+      r.q = contiguous_rows(q.bytes.data(), 0, 128, 1, 96, 2);
+      r.k = contiguous_rows(keys.bytes.data(), 0, end, 1, 96, 2);
+      r.v = contiguous_rows(values.bytes.data(), 0, end, 1, 96, 2);
+      whole.requests = {r};
+      Problem paged = whole;
+      paged.requests[0].k =
+          paged_rows(pool.bytes.data(), table.data(), slots, page, 2, 0, 1, 96, 2);
+      paged.requests[0].v =
+          paged_rows(pool.bytes.data(), table.data(), slots, page, 2, 1, 1, 96, 2);
+      const Emulation want = run(profile, whole), got = run(profile, paged);
+      REQUIRE(got.out == want.out);
+      REQUIRE(decisions(got.units[0]) == decisions(want.units[0]));
+      told_apart += decisions(run(neighbour, paged).units[0]) != decisions(want.units[0]);
+    }
+  }
+  REQUIRE(told_apart > 10);
+}

@@ -32,6 +32,28 @@ Expected<const numerics::Instruction*> instruction(const Profile& profile, Dtype
       profile.arch);
 }
 
+bool was_measured(const Profile& profile, const Problem& p) {
+  if (!p.custom_mask.empty() || p.rope_dim != 0 || p.v_dim != p.head_dim) return false;
+  const bool fp8 = p.dtype == Dtype::kF8E4m3;
+  if (!fp8 && (p.q_scale != 1 || p.k_scale != 1 || p.v_scale != 1)) return false;
+  if (p.out_dtype != (fp8 ? Dtype::kBf16 : p.dtype)) return false;
+  bool paged = false, dense = false;
+  for (const Request& r : p.requests) {
+    // Rows without keys, and rows whose place is not the end of the keys, were not.
+    if (r.kv_len == 0 ||
+        (p.mask != MaskKind::kFull && (r.kv_len < r.q_len || r.q_offset != r.kv_len - r.q_len)))
+      return false;
+    paged = paged || r.k.block_table != nullptr;
+    dense = dense || r.threshold.kind == Threshold::Kind::kOff || r.threshold.value == 0;
+  }
+  const bool windows = p.mask == MaskKind::kWindow || p.mask == MaskKind::kChunked;
+  return std::any_of(profile.measured.begin(), profile.measured.end(), [&](MeasuredCalls calls) {
+    return calls.dtype == p.dtype && calls.head_dim == p.head_dim && (calls.dense || !dense) &&
+           (calls.paged || !paged) && (calls.windows || !windows) &&
+           (calls.sinks || p.sinks.empty());
+  });
+}
+
 Error refuse(const Profile& profile, const std::string& what) {
   return unsupported(fmt::format("profile {} {}", profile.name, what));
 }
@@ -58,6 +80,7 @@ Expected<Resolved> resolve(const Profile& profile, const Problem& problem) {
   r.skip = profile.skip;
   r.softmax = profile.softmax;
   r.grade = profile.grade;
+  if (r.grade == Grade::kBits && !was_measured(profile, problem)) r.grade = Grade::kBitsClaimed;
   const bool fp8 = problem.dtype == Dtype::kF8E4m3;
   const bool biased = problem.softcap > 0 || !problem.alibi_slopes.empty();
   if (fp8 && !profile.fp8) return refuse(profile, "has no fp8 form");
@@ -74,7 +97,7 @@ Expected<Resolved> resolve(const Profile& profile, const Problem& problem) {
   if (fp8) r.softmax = *profile.fp8;
   if (biased) {
     r.softmax = *profile.biased;
-    r.grade = std::max(profile.grade, profile.biased_grade);  // grades grow weaker
+    r.grade = std::max(r.grade, profile.biased_grade);  // grades grow weaker
     if (r.skip.compare == Compare::kExp2) r.skip.compare = Compare::kExp;
   }
   if (!problem.sinks.empty() && r.softmax.sink == SinkForm::kNone)

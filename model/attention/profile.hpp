@@ -41,8 +41,9 @@ enum class Reference : std::uint8_t { kExclusive, kInclusive };
 enum class MaxOnSkip : std::uint8_t { kKeep, kRaise };
 // Whether query rows beyond q_len, which fill a unit up, vote (SPEC ATT-4.5).
 enum class PaddingRows : std::uint8_t { kVote, kAbstain };
-// What rows beyond a length hold: zeros, or what lies behind them in memory (SPEC ATT-2.3).
-enum class PaddingFill : std::uint8_t { kZero, kNeighbour };
+// What rows beyond a length hold: zeros; what lies behind them in memory; likewise, but keys in
+// pages are those of the last used page again, page after page (SPEC ATT-2.3).
+enum class PaddingFill : std::uint8_t { kZero, kNeighbour, kLastPage };
 // The length that a scale factor is divided by.
 enum class LambdaLength : std::uint8_t { kRequest, kBatchMax, kNone };
 // lambda >= 1: as it is; not skipping at all; as lambda = 1 (SPEC ATT-4.6).
@@ -158,6 +159,15 @@ struct TileShape {
   int kv_tile_masked = 0;  // with any mask but kFull, if not the same
 };
 
+// Calls of which a kernel's bits were reproduced on hardware: of this type and head size, which
+// values have too, with what is named (SPEC ATT-4.8).
+struct MeasuredCalls {
+  Dtype dtype = Dtype::kBf16;
+  int head_dim = 128;
+  // Without a threshold; in pages; windows and chunks; sinks.
+  bool dense = false, paged = false, windows = false, sinks = false;
+};
+
 struct Profile {
   struct Field {
     std::string_view name;
@@ -174,6 +184,7 @@ struct Profile {
   std::optional<Softmax> fp8;     // e4m3; none: the kernel has no such form
   std::optional<Softmax> biased;  // with softcap or ALiBi; none: it has no such form
   Grade biased_grade = Grade::kDecisions;
+  std::span<const MeasuredCalls> measured;  // of grade bits; all other calls are bits-claimed
   std::span<const TileShape> tiles;
   numerics::Arch arch = numerics::Arch::kSm90a;
   std::string_view instruction_family = "wgmma";

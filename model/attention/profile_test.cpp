@@ -57,13 +57,71 @@ TEST_CASE("every profile names its fields' sources, and claims bits only where t
       weakest = std::max(weakest, field.evidence);
     }
     REQUIRE(profile.evidence >= weakest);
-    REQUIRE(profile.grade != Grade::kBits);  // nobody has run any of them against this model yet
-    if (profile.grade == Grade::kBitsClaimed)
+    REQUIRE((profile.grade == Grade::kBits) == !profile.measured.empty());
+    if (profile.grade <= Grade::kBitsClaimed)
       REQUIRE(profile.evidence <= Evidence::kReadFromSource);
     REQUIRE(*find_profile(profile.name) == &profile);
   }
   REQUIRE(names.size() == 15);
   REQUIRE(find_profile("fa4").error().sentence.find("assay-prefill-sm90") != std::string::npos);
+}
+
+TEST_CASE("bits that were reproduced are those of the calls that ran, others are claimed",
+          "[ATT-4.1][ATT-4.8]") {
+  const Profile& fmha = profile_named("trtllm-fmha_v2-sm90");
+  const std::int32_t table[] = {0};
+  const float sink[] = {0}, slope[] = {1};
+  const auto grade = [&](Dtype dtype, int dim, MaskKind mask, const auto& change) {
+    Case c;
+    c.dtype = dtype;
+    c.head_dim = c.v_dim = dim;
+    c.mask = mask;
+    c.mask_size = 8;
+    c.kv_lens = {9};
+    c.lambda = 0.5f;
+    const auto built = build(c);
+    change(built->problem);
+    const auto resolved = resolve(fmha, built->problem);
+    REQUIRE(resolved.has_value());
+    return resolved->grade;
+  };
+  const auto same = [](Problem&) {};
+  const auto paged = [&](Problem& p) { p.requests[0].k.block_table = table; };
+  const auto sinks = [&](Problem& p) { p.sinks = sink; };
+  const auto dense = [](Problem& p) { p.requests[0].threshold = {}; };
+  const auto zero = [](Problem& p) { p.requests[0].threshold.value = 0; };
+  for (const Dtype dtype : {Dtype::kBf16, Dtype::kF16, Dtype::kF8E4m3}) {
+    const bool f16 = dtype == Dtype::kF16;
+    for (const int dim : {32, 64, 96, 128, 256}) {
+      CAPTURE(dtype_name(dtype), dim);
+      const bool plain = dim == 128 || (!f16 && (dim == 64 || dim == 256));
+      const auto or_claimed = [](bool bits) { return bits ? Grade::kBits : Grade::kBitsClaimed; };
+      REQUIRE(grade(dtype, dim, MaskKind::kFull, same) == or_claimed(plain));
+      REQUIRE(grade(dtype, dim, MaskKind::kCausal, same) == or_claimed(plain));
+      REQUIRE(grade(dtype, dim, MaskKind::kWindow, same) == or_claimed(dim == 128));
+      REQUIRE(grade(dtype, dim, MaskKind::kChunked, same) == or_claimed(dim == 128));
+      REQUIRE(grade(dtype, dim, MaskKind::kCausal, paged) == or_claimed(dim == 128));
+      REQUIRE(grade(dtype, dim, MaskKind::kCausal, sinks) == or_claimed(dim == 128));
+      REQUIRE(grade(dtype, dim, MaskKind::kCausal, dense) == or_claimed(dim == 128));
+      REQUIRE(grade(dtype, dim, MaskKind::kCausal, zero) == or_claimed(dim == 128));
+    }
+    const auto changed = [&](const auto& change) {
+      return grade(dtype, 128, MaskKind::kCausal, change);
+    };
+    REQUIRE(changed([](Problem& p) { p.v_dim = 64; }) == Grade::kBitsClaimed);
+    REQUIRE(changed([](Problem& p) { p.rope_dim = 64; }) == Grade::kBitsClaimed);
+    REQUIRE(changed([](Problem& p) { p.requests[0].q_offset = 0; }) == Grade::kBitsClaimed);
+    REQUIRE(changed([](Problem& p) { p.requests[0].kv_len = 0; }) == Grade::kBitsClaimed);
+    REQUIRE(changed([](Problem& p) { p.requests[0].q_len = 10; }) == Grade::kBitsClaimed);
+    REQUIRE(changed([](Problem& p) { p.custom_mask.resize(1); }) == Grade::kBitsClaimed);
+    REQUIRE(changed([](Problem& p) { p.q_scale = 2; }) ==
+            (dtype == Dtype::kF8E4m3 ? Grade::kBits : Grade::kBitsClaimed));
+    REQUIRE(changed([&](Problem& p) { p.out_dtype = f16 ? Dtype::kBf16 : Dtype::kF16; }) ==
+            Grade::kBitsClaimed);
+    if (dtype == Dtype::kF8E4m3) continue;
+    REQUIRE(changed([](Problem& p) { p.softcap = 20; }) == Grade::kDecisions);
+    REQUIRE(changed([&](Problem& p) { p.alibi_slopes = slope; }) == Grade::kDecisions);
+  }
 }
 
 TEST_CASE("what an implementation does not have is refused, not ignored", "[ATT-4.2][ATT-7.8]") {

@@ -83,14 +83,30 @@ class UnitRun {
   ASSAY_HD void gather_queries() {
     exec_.pieces(rows_, v_.head_dim, [&](int i, int begin, int end) {
       const UnitLayout::Row row = layout_.row(i);
-      const bool exists = row.valid || skip_.padding_fill == PaddingFill::kNeighbour;
+      const bool exists = row.valid || skip_.padding_fill != PaddingFill::kZero;
       copy_part(v_.q, row.q_head, row.token, exists, 0, v_.head_dim, begin, end,
                 s_.q + std::int64_t{i} * v_.head_dim + begin);
     });
   }
 
   ASSAY_HD bool key_exists(std::int32_t key) const {
-    return key < v_.kv_len || skip_.padding_fill == PaddingFill::kNeighbour;
+    return key < v_.kv_len || skip_.padding_fill != PaddingFill::kZero;
+  }
+
+  // The row that is loaded for a key: beyond the last used page, that page's again (SPEC ATT-2.3).
+  ASSAY_HD std::int64_t row_of_key(const Rows& rows, std::int32_t key) const {
+    if (skip_.padding_fill != PaddingFill::kLastPage || rows.block_table == nullptr ||
+        key < v_.kv_len)
+      return key;
+    const std::int64_t page = key / rows.page_rows;
+    const std::int64_t last = v_.kv_len == 0 ? 0 : (v_.kv_len - 1) / rows.page_rows;
+    return (page < last ? page : last) * rows.page_rows + key % rows.page_rows;
+  }
+
+  ASSAY_HD void copy_key_part(const Rows& rows, std::int32_t key, int first, int dim, int begin,
+                              int end, T* to, int stride = 1) const {
+    copy_part(rows, layout_.kv_head(), row_of_key(rows, key), key_exists(key), first, dim, begin,
+              end, to, stride);
   }
 
   ASSAY_HD void gather_keys(std::int32_t tile_index) {
@@ -98,9 +114,8 @@ class UnitRun {
       const std::int32_t key = tile_index * tile_ + j;
       const int main_dim = v_.head_dim - v_.rope_dim;
       T* const to = s_.k + std::int64_t{j} * v_.head_dim + begin;
-      copy_part(v_.k, layout_.kv_head(), key, key_exists(key), 0, main_dim, begin, end, to);
-      copy_part(v_.k_rope, layout_.kv_head(), key, key_exists(key), main_dim, v_.rope_dim, begin,
-                end, to);
+      copy_key_part(v_.k, key, 0, main_dim, begin, end, to);
+      copy_key_part(v_.k_rope, key, main_dim, v_.rope_dim, begin, end, to);
     });
   }
 
@@ -286,8 +301,8 @@ class UnitRun {
   ASSAY_HD void gather_values(std::int32_t tile_index) {
     exec_.pieces(tile_, v_.v_dim, [&](int j, int begin, int end) {
       const std::int32_t key = tile_index * tile_ + j;
-      copy_part(v_.v, layout_.kv_head(), key, key_exists(key), 0, v_.v_dim, begin, end,
-                s_.v_t + std::int64_t{begin} * tile_ + j, tile_);
+      copy_key_part(v_.v, key, 0, v_.v_dim, begin, end, s_.v_t + std::int64_t{begin} * tile_ + j,
+                    tile_);
     });
   }
 

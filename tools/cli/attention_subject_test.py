@@ -4,8 +4,8 @@ benchmark; arguments, refusals, and what a machine without a GPU says."""
 import pathlib
 import unittest
 
+from attention_testing import FACTOR, OURS, TRITON, Attention, padded
 from cli_testing import MISMATCH, PLUGIN, UNSUPPORTED, Command, run
-from golden_attention_test import FACTOR, OURS, TRITON, Attention, padded
 
 SUITE = ("verify", "--budget", 0, "--suite")
 

@@ -111,10 +111,12 @@ void vote_rules(Rules& rules) {
     PaddingFill fill;
     const char* text;
   };
-  constexpr std::array<Padding, 4> kPaddings = {{
+  constexpr std::array<Padding, 5> kPaddings = {{
       {PaddingRows::kVote, PaddingFill::kZero, "rows beyond q_len vote, as rows of zeros"},
       {PaddingRows::kVote, PaddingFill::kNeighbour,
        "rows beyond q_len vote, with what lies behind them in memory"},
+      {PaddingRows::kVote, PaddingFill::kLastPage,
+       "rows beyond q_len vote, with what lies behind them in memory or is the last page again"},
       {PaddingRows::kAbstain, PaddingFill::kZero, "rows beyond q_len abstain"},
       {PaddingRows::kAbstain, PaddingFill::kNeighbour,
        "rows beyond q_len abstain; keys beyond kv_len are what lies behind them in memory"},

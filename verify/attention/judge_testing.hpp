@@ -53,7 +53,7 @@ inline bool tells(const AttentionJudgement& judgement, const std::string& words)
   return sentences(judgement).find(words) != std::string::npos;
 }
 
-inline bool bits_claimed(const Profile& profile) { return profile.grade == Grade::kBitsClaimed; }
+inline bool bits_claimed(const Profile& profile) { return profile.grade <= Grade::kBitsClaimed; }
 
 inline std::int64_t at(const Mismatch& m, const char* name) {
   return m.coordinate(name).value_or(-1);

@@ -21,8 +21,8 @@ using attention::Threshold;
 Prediction always(const Profile&) { return holds(); }
 
 Prediction predict_poison(const Profile& p) {
-  if (p.skip.padding_fill == PaddingFill::kNeighbour)
-    return violated("skip.padding_fill = neighbour", "ATT-2.3",
+  if (p.skip.padding_fill != PaddingFill::kZero)
+    return violated("skip.padding_fill = neighbour or last_page", "ATT-2.3",
                     [](Profile& o) { o.skip.padding_fill = PaddingFill::kZero; });
   return holds();
 }
@@ -65,8 +65,8 @@ Prediction predict_ragged(const Profile& p) {
   if (p.skip.lambda_length == LambdaLength::kBatchMax)
     return violated("skip.lambda_length = batch_max", "ATT-4.6",
                     [](Profile& o) { o.skip.lambda_length = LambdaLength::kRequest; });
-  if (p.skip.padding_fill == PaddingFill::kNeighbour && p.skip.padding_rows == PaddingRows::kVote)
-    return violated("skip.padding_rows = vote, padding_fill = neighbour", "ATT-4.5",
+  if (p.skip.padding_fill != PaddingFill::kZero && p.skip.padding_rows == PaddingRows::kVote)
+    return violated("skip.padding_rows = vote, padding_fill = neighbour or last_page", "ATT-4.5",
                     [](Profile& o) { o.skip.padding_rows = PaddingRows::kAbstain; });
   return holds();
 }
@@ -97,8 +97,8 @@ void check_ragged(Trial& t) {
 }
 
 Prediction predict_permutation(const Profile& p) {
-  if (p.skip.padding_fill == PaddingFill::kNeighbour && p.skip.padding_rows == PaddingRows::kVote)
-    return violated("skip.padding_rows = vote, padding_fill = neighbour", "ATT-4.5",
+  if (p.skip.padding_fill != PaddingFill::kZero && p.skip.padding_rows == PaddingRows::kVote)
+    return violated("skip.padding_rows = vote, padding_fill = neighbour or last_page", "ATT-4.5",
                     [](Profile& o) { o.skip.padding_rows = PaddingRows::kAbstain; });
   return holds();
 }

@@ -327,7 +327,7 @@ TEST_CASE("profiles that must differ do, and the judge names the right one", "[V
     REQUIRE(wrong.has_value());
     CHECK((wrong->verdict == AttentionVerdict::kOtherProfile ||
            wrong->verdict == AttentionVerdict::kWrong) == pair.other_judges);
-    if (mine.grade == Grade::kBitsClaimed && pair.other_judges) {
+    if (mine.grade <= Grade::kBitsClaimed && pair.other_judges) {
       CHECK(wrong->verdict == AttentionVerdict::kOtherProfile);
       CHECK(std::find(wrong->fitting.begin(), wrong->fitting.end(), pair.mine) !=
             wrong->fitting.end());
