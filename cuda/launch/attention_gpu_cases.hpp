@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <stdexcept>
+#include <string>
 
 #include "cuda/launch/attention_gpu_testing.hpp"
 #include "model/core/testing.hpp"
@@ -91,6 +93,8 @@ inline CaseNumbers random_cases() {
   const char* const colon = std::strchr(asked, ':');
   if (colon != nullptr) numbers.begin = std::atoi(asked);
   numbers.end = std::atoi(colon != nullptr ? colon + 1 : asked);
+  if (numbers.begin < 0 || numbers.end <= numbers.begin)
+    throw std::invalid_argument(std::string("ASSAY_ATTENTION_CASES names no cases: ") + asked);
   return numbers;
 }
 

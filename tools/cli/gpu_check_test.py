@@ -28,6 +28,8 @@ if "--mutant" in words:
     if name != "@MISSED@":
         document = {"verdict": "MISMATCH", "report": {"mismatches": [{"what": "wrong by 1"}]}}
         code = 1
+elif "@SPOILT@" and "attention.@SPOILT@" in words:
+    document, code = {"verdict": "MISMATCH", "report": {"mismatches": [{"what": "wrong"}]}}, 1
 for word in words:
     if word.startswith("--json="):
         open(word[7:], "w").write(json.dumps(document))
@@ -36,6 +38,9 @@ if "--json" in words:
 print("ran", " ".join(words), file=sys.stderr)
 sys.exit(code)
 '''
+
+
+PASSING = "#!/bin/sh\necho 'All tests passed (9 assertions in 2 test cases)'\n"
 
 
 class GpuCheck(unittest.TestCase):
@@ -50,21 +55,24 @@ class GpuCheck(unittest.TestCase):
         path.write_text(text)
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
-    def check(self, missed="", mutants=True):
+    # `tests`: what attention's own tests do; `spoilt`: a property that the kernel itself breaks.
+    def check(self, missed="", mutants=True, tests=PASSING, skip=SKIP, spoilt=""):
         self.program("bin/nvidia-smi", "#!/bin/sh\necho 'NVIDIA H200, 580.1'\n")
-        text = ASSAY.replace("@PYTHON@", sys.executable).replace("@MISSED@", missed)
+        text = (ASSAY.replace("@PYTHON@", sys.executable).replace("@MISSED@", missed)
+                .replace("@SPOILT@", spoilt))
         self.program("build/tools/assay", text)
         if mutants:
             self.program("build/tools/assay_cuda_mutants", text)
         for name in ("attention_gpu_tests", "cuda_emulator_gpu_tests"):
-            self.program("build/cuda/" + name, "#!/bin/sh\nexit 0\n")
+            self.program("build/cuda/" + name, tests)
         done = subprocess.run(
             [sys.executable, SOURCE / "tools/gpu-check", "--build", self.dir / "build", "--out",
-             self.dir / "out", "--skip", SKIP, "--quick"],
+             self.dir / "out", "--skip", skip, "--quick"],
             env={**os.environ, "PATH": "%s:%s" % (self.dir / "bin", os.environ["PATH"])},
             capture_output=True, text=True, timeout=120)
-        return (done.returncode, json.loads((self.dir / "out/gpu-check.json").read_text()),
-                done.stdout)
+        file = self.dir / "out/gpu-check.json"
+        text = file.read_text() if file.exists() else ""
+        return done.returncode, json.loads(text or "null"), done.stdout + done.stderr
 
     def test_attention_steps(self):
         code, document, page = self.check()
@@ -90,6 +98,33 @@ class GpuCheck(unittest.TestCase):
         self.assertIn("not found: sum_order", page)
         row = next(r for r in document["results"]["attention mutants"] if r["found"] == "no")
         self.assertEqual(row["what"], "CONFORMS")
+
+    def test_a_property_that_the_kernel_itself_breaks_finds_no_mutant(self):
+        code, document, _ = self.check(spoilt="tie")
+        self.assertEqual(code, 1)
+        row = next(r for r in document["results"]["attention mutants"] if r["property"] == "tie")
+        self.assertEqual((row["found"], row["what"]), ("no", "without a mutant: wrong"))
+
+    def test_one_process_that_fails_among_others_without_a_device_fails_the_step(self):
+        tests = ("#!/bin/sh\ncase $ASSAY_ATTENTION_CASES in 0:*) echo wrong bits; exit 1;; "
+                 "*) exit 77;; esac\n")
+        code, document, _ = self.check(tests=tests)
+        self.assertEqual(code, 1)
+        step = next(s for s in document["steps"] if "random problems" in s["name"])
+        self.assertEqual(step["verdict"], "FAILED")
+        self.assertIn("wrong bits", step["output"])
+
+    def test_tests_that_did_not_run_have_not_passed(self):
+        code, document, _ = self.check(tests="#!/bin/sh\necho 'No test cases matched'\n")
+        self.assertEqual(code, 1)
+
+    def test_names_of_steps_are_checked_and_nothing_is_no_success(self):
+        code, _, said = self.check(skip="atention")
+        self.assertEqual(code, 2)
+        self.assertIn("'atention'", said)
+        code, _, said = self.check(skip=SKIP + ",attention")
+        self.assertEqual(code, 3)
+        self.assertIn("nothing ran", said)
 
     def test_without_the_mutants_program_the_step_is_left_out(self):
         code, document, _ = self.check(mutants=False)

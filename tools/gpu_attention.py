@@ -1,0 +1,129 @@
+"""gpu-check's part for attention: our kernels and their emulation on a device against the emulation
+here, the suites, wrong kernels, whole long problems, and the benchmark with its peers. Decides how
+their programs are run and what counts as found; gpu-check has the rest."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import time
+
+SOURCE = pathlib.Path(__file__).resolve().parent.parent
+
+
+class AttentionSteps:
+    def attention(self):
+        """Kernels and emulation on the device against the emulation here, then their speed."""
+        if "attention" in self.skip:
+            return
+        self.run("attention kernels", [find(self.build, "cuda/attention_gpu_tests")], 600,
+                 {"ASSAY_ATTENTION_CASES": "10"})
+        self.attention_cases(200 if self.arguments.quick else 2000)
+        self.run("attention emulated on the device",
+                 [find(self.build, "cuda/cuda_emulator_gpu_tests")], 300)
+        self.with_json("attention suites",
+                       [self.assay, "verify", "--suite", "attention", "--subject", "cuda",
+                        "--budget", 5 if self.arguments.quick else self.arguments.budget], 600)
+        if shutil.which("compute-sanitizer"):
+            self.run("attention under memcheck",
+                     ["compute-sanitizer", "--tool", "memcheck", "--error-exitcode", 1,
+                      find(self.build, "cuda/attention_gpu_tests"), "random *,constructed *"], 300,
+                     {"ASSAY_ATTENTION_CASES": "20"})
+        self.attention_mutants()
+        one = ["--case", "heads=8/1"] if self.arguments.quick else []
+        self.with_json("attention long",
+                       [self.assay, "verify", "--suite", "attention.long", "--subject", "cuda",
+                        *one], 400)
+        self.attention_bench()
+        timing = find(self.build, "cuda/emulator_timing")
+        if shutil.which(str(timing)):  # built by name only
+            self.with_lines("emulator timing", [timing], 300)
+
+    def attention_cases(self, count):
+        """Several processes share the cases, as the emulation on the CPU takes most of the time."""
+        name = "attention kernels, %d random problems and %d decodes" % (count, count)
+        program = find(self.build, "cuda/attention_gpu_tests")
+        if not shutil.which(str(program)):
+            self.note(name, [program], 3, "there is no such program", 0)
+            return
+        shares = min(16, os.cpu_count() or 1)
+        edges = [count * i // shares for i in range(shares + 1)]
+        start, running = time.monotonic(), []
+        for low, high in zip(edges, edges[1:]):
+            numbers = {**os.environ, "ASSAY_ATTENTION_CASES": "%d:%d" % (low, high)}
+            running.append(subprocess.Popen(
+                [str(program), "random *"], env=numbers, text=True, stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
+        codes, said = [], ""
+        for process in running:
+            try:
+                text = process.communicate(timeout=max(1, 600 - (time.monotonic() - start)))[0]
+            except subprocess.TimeoutExpired:
+                process.kill()
+                text = "ended after 600 s\n" + process.communicate()[0]
+            code = process.returncode
+            if code == 0 and "in 2 test cases)" not in text:
+                code, text = 1, "ran other than two test cases:\n" + text
+            codes.append(code)
+            said += text[-1200:] if code else ""
+        self.note(name, [program, "random *"], worst(codes), said, time.monotonic() - start)
+
+    def attention_mutants(self):
+        """Every wrong kernel must be found by the property that its head names, in a process of its
+        own: one that hangs takes its context with it."""
+        program = find(self.build, "tools/assay_cuda_mutants")
+        if not shutil.which(str(program)):
+            return
+        start, rows, controls = time.monotonic(), [], {}
+        for file in sorted((SOURCE / "verify" / "mutants" / "attention").glob("*.mutant")):
+            by = next(line.partition(":")[2].strip() for line in file.read_text().splitlines()
+                      if line.startswith("caught-by:"))
+            if by not in controls:  # what the kernel itself makes of it
+                controls[by] = self.attention_mutant(program, None, by)
+            row = self.attention_mutant(program, file.stem, by)
+            if controls[by]["what"] != "CONFORMS":
+                row.update(found="no", what="without a mutant: " + controls[by]["what"])
+            rows.append(row)
+        self.results["attention mutants"] = rows
+        missed = [row["mutant"] for row in rows if row["found"] != "yes"]
+        self.note("attention mutants (%d)" % len(rows), [program, "verify", "..."],
+                  1 if missed or not rows else 0, "not found: " + ", ".join(missed),
+                  time.monotonic() - start)
+
+    def attention_mutant(self, program, name, by):
+        command = [str(program), "verify", "--suite", "attention." + by, "--subject", "cuda",
+                   "--profile", "assay-prefill-sm90", "--budget", "0", "--json",
+                   *(["--mutant", name] if name else [])]
+        row = {"mutant": name, "property": by, "found": "no", "what": ""}
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=90,
+                                  stdin=subprocess.DEVNULL)
+            document = json.loads(done.stdout)
+            row["what"] = document["verdict"]
+            if document["verdict"] == "MISMATCH":
+                row["found"] = "yes"
+                row["what"] = document["report"]["mismatches"][0]["what"]
+        except subprocess.TimeoutExpired:
+            row["what"] = "ended after 90 s"
+        except (ValueError, KeyError, IndexError, OSError) as error:
+            row["what"] = "no report: %s" % error
+        return row
+
+    def attention_bench(self):
+        command = [self.assay, "bench", "attention", "--peers",
+                   os.path.relpath(SOURCE / "tools/attention-peers")]
+        if self.arguments.quick:
+            command += ["--quick", "--peer-time", 60]
+        self.with_json("bench attention", command, 400)
+
+
+def worst(codes):
+    """Of processes that share one step: a failure before "not served", and that before 0."""
+    return next((code for code in codes if code not in (0, 3, 77)), max(codes, default=3))
+
+
+def find(build, name):
+    """A program in the build directory, or beside the others in a flat one."""
+    nested = build / name
+    return nested.resolve() if nested.exists() else (build / pathlib.Path(name).name).resolve()
