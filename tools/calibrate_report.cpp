@@ -144,6 +144,15 @@ Table warnings_of(const CalibratedPhases& phases, const std::vector<attention::P
     const std::string phase(phase_name(p.result.phase));
     for (const CalibrationTarget& t : p.result.targets) {
       if (t.sparsity != p.wanted) continue;
+      double most = t.achieved.of_visited();
+      for (const attention::SweepPoint& point : p.result.points)
+        most = std::max(most, point.counts.of_visited());
+      if (t.sparsity > most)
+        table.rows.push_back(
+            {phase, t.sparsity,
+             fmt::format(
+                 "out of reach: no threshold here skips more than {:.4g} of a sample's tiles",
+                 most)});
       if (t.extrapolated)
         table.rows.push_back(
             {phase, t.sparsity,

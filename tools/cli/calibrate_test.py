@@ -156,6 +156,15 @@ class Calibrate(Command):
                                 w["warning"] and says in w["warning"] for w in warnings),
                             (profile, warnings))
 
+    def test_a_sparsity_out_of_reach_is_warned_of(self):
+        # Decode keeps the first tile of every chunk unasked.
+        def warnings_of(target):
+            found = self.calibrate("--synthetic", "heads=1 kv=512 spread=2", "--profile",
+                                   "-,assay-decode-sm90", "--target", target)
+            return [w["warning"] for w in found["warnings"] if "out of reach" in w["warning"]]
+        self.assertEqual(len(warnings_of("0.9")), 1)
+        self.assertEqual(warnings_of("0.3"), [])
+
     def test_splits_change_what_xqa_skips(self):
         one = self.synthetic(profile="-,trtllm-xqa-sm90")["decode"]
         four = self.synthetic("--splits", 4, profile="-,trtllm-xqa-sm90")["decode"]
