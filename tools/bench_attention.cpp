@@ -2,6 +2,7 @@
 // ceilings and, by another program on the same tensors, beside cuDNN and flash attention. Prints
 // one document; the measuring is verify/bench/attention.hpp.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -166,6 +167,10 @@ Expected<ExitCode> run_bench_attention(const BenchAttentionArguments& from) {
   ASSAY_TRY(const AttentionBenchOptions options, parse_options(from));
   ASSAY_TRY(const std::int32_t seconds,
             integer_or<std::int32_t>("--peer-time", from.peer_time, 1, 3600, 180));
+  // Before minutes are measured that would then have no peers.
+  if (from.peers && access(from.peers->c_str(), X_OK) != 0)
+    return bad_input(
+        fmt::format("--peers is {}, which is no program that can be run", in_quotes(*from.peers)));
   ASSAY_TRY(const AttentionBenchResult result, run_attention_bench(options));
   // Our own rows stand whatever the peers do, but not without a word and a code.
   PeerAnswer peers;
