@@ -136,6 +136,10 @@ class AttentionPlugin : public AttentionSubject {
 
   AttentionRun run(const attention::Profile& profile, const Problem& problem,
                    int threads) const override {
+    if (problem.rope_dim > 0)
+      return {AttentionRun::State::kUnsupported,
+              "the interface of plugins has no keys in two parts (MLA)",
+              {}};
     const auto rows =
         static_cast<std::size_t>(problem.first_row(problem.requests.size()) * problem.q_heads);
     Call call;

@@ -139,6 +139,28 @@ TEST_CASE("what a call did besides its values is told", "[VER-22.4][VER-22.5]") 
   REQUIRE(odd.message.find("77") != std::string::npos);
 }
 
+// Its keys lie in two tensors, and a call has a place for one: whoever read head_dim elements of a
+// row there would read beyond it.
+TEST_CASE("keys in two parts are declined before a plugin sees them", "[VER-22.5]") {
+  static int calls = 0;
+  const assay_attention_subject table{ASSAY_ATTENTION_ABI_VERSION, sizeof table, "test",
+                                      [](assay_attention_call* c, assay_message* m) {
+                                        ++calls;
+                                        return zeros(c, m);
+                                      }};
+  const auto subject = wrap_attention_table(&table, "test");
+  const auto c = parse_attention_case("dtype=BF16 q=3 kv=70 dim=96/64 lambda=0.1");
+  const BuiltPtr b = build(*c);
+  REQUIRE((*subject)->run(triton(), b->problem, 1).state == State::kOk);
+  REQUIRE(calls == 1);
+  b->problem.rope_dim = 32;
+  b->problem.requests[0].k_rope = b->problem.requests[0].k;
+  const AttentionRun run = (*subject)->run(triton(), b->problem, 1);
+  CHECK(run.state == State::kUnsupported);
+  CHECK(run.message == "the interface of plugins has no keys in two parts (MLA)");
+  CHECK(calls == 1);
+}
+
 // All 2^16 codes of out but the one signalling NaN; numbers and the NaN of kernels among LSEs.
 TEST_CASE("whatever a conversion may give counts as written", "[VER-22.5]") {
   for (const std::string dtype : {"F16", "BF16"}) {
