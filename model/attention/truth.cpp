@@ -112,8 +112,9 @@ TruthRow solve_row(const RowInput& in, double* out) {
     (takes_part[at] ? mass : dropped) += weight;
     if (takes_part[at]) sum += weight * in.head.v.row(key).transpose();
   }
-  for (int d = 0; d < p.v_dim; ++d) out[d] = mass > 0 ? sum(d) / mass * p.v_scale : 0;
-  info.lse_ln = mass > 0 ? largest + std::log(mass) : kMinusInfinity;
+  // A mass that is NaN stays one: it is not that nothing was kept.
+  for (int d = 0; d < p.v_dim; ++d) out[d] = mass == 0 ? 0 : sum(d) / mass * p.v_scale;
+  info.lse_ln = mass == 0 ? kMinusInfinity : largest + std::log(mass);
   info.lse_log2 = info.lse_ln / std::log(2.0);
   info.dropped_mass = dropped > 0 ? dropped / (dropped + mass) : 0;
   return info;

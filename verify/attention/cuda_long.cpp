@@ -103,8 +103,8 @@ class LongRun {
                   "decisions"));
     ASSAY_TRY(const DeviceMemory counters, DeviceMemory::make(heads * 16, "counters"));
     ASSAY_CUDA(cudaMemsetAsync(counters.data(), 0, counters.bytes(), stream_), "zeroing counters");
-    ASSAY_CUDA(cudaMemsetAsync(t.out().data(), 0xFA, t.out().bytes(), stream_), "poisoning out");
-    ASSAY_CUDA(cudaMemsetAsync(t.lse().data(), 0xFA, t.lse().bytes(), stream_), "poisoning lse");
+    ASSAY_CUDA(cudaMemsetAsync(t.out().data(), 0xFF, t.out().bytes(), stream_), "poisoning out");
+    ASSAY_CUDA(cudaMemsetAsync(t.lse().data(), 0xFF, t.lse().bytes(), stream_), "poisoning lse");
     call.counters = static_cast<std::uint64_t*>(counters.data());
     if (traced) call.decisions = static_cast<std::uint8_t*>(decisions.data());
     call.record = record_.on_device();

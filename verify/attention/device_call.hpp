@@ -60,7 +60,8 @@ class DeviceCall {
   Span counters() const { return counters_; }  // within that; must be zero
 
   static constexpr std::byte kStrange{0xFF};
-  static constexpr std::byte kPoison{0xFA};
+  // A NaN of each type too, which our kernels never write: the one that they give has 0x7F first.
+  static constexpr std::byte kPoison{0xFF};
 
   // The call, for a block at this address. traced: decisions are asked for, which is another kernel
   // (SPEC CUD-6.6).

@@ -175,10 +175,10 @@ TEST_CASE("what a launch writes wrongly is told", "[VER-25.4]") {
   CHECK(told([&](const AttentionCall& c) { out(c)[2 * c.out.rows * c.out.row_stride] = 0; }) ==
         "bytes between out and lse were overwritten");
   CHECK(told([&](const AttentionCall& c) {
-          std::memset(out(c) + 76 * c.out.row_stride + 64, 0xFA, 128);
+          std::memset(out(c) + 76 * c.out.row_stride + 64, 0xFF, 128);
         }) == "out was not written at request 1 row 1 head 1");
   CHECK(told([&](const AttentionCall& c) {
-          std::memset(static_cast<float*>(data(c.lse.data)) + 2 * c.lse.row_stride, 0xFA, 4);
+          std::memset(static_cast<float*>(data(c.lse.data)) + 2 * c.lse.row_stride, 0xFF, 4);
         }) == "lse was not written at request 0 row 2 head 0");
   CHECK(told([](const AttentionCall& c) { ++c.counters[3]; }).find("the counter of head 1 says") ==
         0);
@@ -191,6 +191,28 @@ TEST_CASE("what a launch writes wrongly is told", "[VER-25.4]") {
       })
           .find("asked for decisions, the kernel gives other bits than without: out at row 0 head "
                 "0 element 5") == 0);
+}
+
+// A poison that is a number would be: -57152 in F16, -6.5e35 in BF16 and f32.
+TEST_CASE("no row of numbers, nor of the NaN that kernels give, is taken for unwritten",
+          "[VER-25.4]") {
+  for (const Dtype dtype : {Dtype::kF16, Dtype::kBf16}) {
+    AttentionCase small = small_case();
+    small.dtype = dtype;
+    const BuiltPtr b = build(small);
+    for (const int byte : {0x00, 0x7F, 0xFA, 0xFE}) {
+      const bool is_nan = byte == 0x7F;
+      const AttentionRun run =
+          subject([&](const AttentionCall& c) {
+            auto* const out = static_cast<std::uint16_t*>(data(c.out.data));
+            std::memset(out + 71 * c.out.row_stride, byte, 256);
+            if (is_nan) std::fill_n(out + 71 * c.out.row_stride, 128, std::uint16_t{0x7FFF});
+            std::memset(static_cast<float*>(data(c.lse.data)) + 2 * c.lse.row_stride, byte, 4);
+          })->run(prefill(), b->problem, 1);
+      CAPTURE(byte, run.message);
+      CHECK(run.state == AttentionRun::State::kOk);
+    }
+  }
 }
 
 TEST_CASE("counters that contradict the profile are a finding though the bits are right",

@@ -1,5 +1,7 @@
 // The judge: what a profile gives conforms, any changed bit is found at its place, weaker grades
 // are judged by decisions and bounds, and a comparison that proves nothing is known.
+#include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -146,6 +148,27 @@ TEST_CASE("decisions are judged where bits are not known, and outputs by the bou
     ++profiles_seen;
   }
   REQUIRE(profiles_seen == 11);
+}
+
+// Key 5 of request 0 is kept by all 100 rows; its value, or what gives its score, is no number.
+TEST_CASE("rows whose truth is NaN or infinite are not judged, and others are", "[VER-21.13]") {
+  const Profile& profile = profile_named("modelopt-triton");
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
+    for (const bool in_value : {true, false}) {
+      const auto built = build(skipping_case());
+      const std::size_t bytes = 2, key = 5;
+      if (in_value) built->v.set((key * 16 + 3) * bytes, bad);
+      if (!in_value) built->k.set((key * 64 + 9) * bytes, bad);
+      Written w = written_by(profile, built->problem);
+      const AttentionJudgement own = judged(profile, built->problem, w);
+      CAPTURE(bad, in_value, sentences(own), own.notes);
+      CHECK(own.verdict == AttentionVerdict::kWithinGrade);
+      const std::string note = "200 rows not judged: their scores or values are not finite";
+      CHECK(std::find(own.notes.begin(), own.notes.end(), note) != own.notes.end());
+      w.out[w.out.size() - 1] = 0x4180;  // 16 in BF16, in a row of request 1
+      CHECK(judged(profile, built->problem, w).verdict == AttentionVerdict::kWrong);
+    }
 }
 
 TEST_CASE("outputs of another size are refused with the sizes", "[VER-21.1]") {

@@ -304,7 +304,8 @@ std::vector<Property> layout_properties() {
        threshold_cases,
        false,
        check_thresholds,
-       {"first_request_rules"}},
+       {"first_request_rules"},
+       true},
 
   };
 }

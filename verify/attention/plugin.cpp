@@ -16,26 +16,36 @@ using attention::Problem;
 using attention::Request;
 
 constexpr std::size_t kGuardBytes = 256;
-// A NaN that no instruction makes, and a decision that is none: what was not written stays.
-constexpr std::byte kPoison{0xFA};
-constexpr std::uint16_t kPoison16 = 0xFAFA;
-constexpr std::uint32_t kPoison32 = 0xFAFAFAFA;
+constexpr std::byte kGuard{0xFA};
+// What was not written stays. Signalling NaNs: arithmetic and conversions give none, so a kernel
+// that writes one has copied it. No decision is 0xFA.
+constexpr std::uint16_t kPoisonF16 = 0x7D5A, kPoisonBf16 = 0x7FA5;
+constexpr std::uint32_t kPoisonF32 = 0x7FA5A5A5;
+constexpr std::uint8_t kPoisonDecision = 0xFA;
 
-// A buffer between two guards.
+std::uint16_t poison_of(const Problem& p) {
+  return p.out_dtype == Dtype::kF16 ? kPoisonF16 : kPoisonBf16;
+}
+
+// `count` elements that hold poison, between two guards.
+template <class T>
 class Guarded {
  public:
-  explicit Guarded(std::size_t bytes) : bytes_(bytes), memory_(bytes + 2 * kGuardBytes, kPoison) {}
-  void* data() { return memory_.data() + kGuardBytes; }
-  bool intact() const {
-    const auto poison = [](std::byte b) { return b == kPoison; };
-    const auto behind = static_cast<std::ptrdiff_t>(kGuardBytes + bytes_);
-    return std::all_of(memory_.begin(), memory_.begin() + kGuardBytes, poison) &&
-           std::all_of(memory_.begin() + behind, memory_.end(), poison);
+  Guarded(std::size_t count, T poison)
+      : bytes_(count * sizeof(T)), memory_(bytes_ + 2 * kGuardBytes, kGuard) {
+    for (std::size_t i = 0; i < count; ++i)
+      std::memcpy(&memory_[kGuardBytes + i * sizeof(T)], &poison, sizeof(T));
   }
-  template <class T>
-  std::vector<T> take() {
+  T* data() { return reinterpret_cast<T*>(memory_.data() + kGuardBytes); }
+  bool intact() const {
+    const auto untouched = [](std::byte b) { return b == kGuard; };
+    const auto behind = static_cast<std::ptrdiff_t>(kGuardBytes + bytes_);
+    return std::all_of(memory_.begin(), memory_.begin() + kGuardBytes, untouched) &&
+           std::all_of(memory_.begin() + behind, memory_.end(), untouched);
+  }
+  std::vector<T> take() const {
     std::vector<T> out(bytes_ / sizeof(T));
-    std::memcpy(out.data(), data(), bytes_);
+    if (bytes_ > 0) std::memcpy(out.data(), memory_.data() + kGuardBytes, bytes_);
     return out;
   }
 
@@ -126,6 +136,10 @@ class AttentionPlugin : public AttentionSubject {
 
   AttentionRun run(const attention::Profile& profile, const Problem& problem,
                    int threads) const override {
+    if (problem.rope_dim > 0)
+      return {AttentionRun::State::kUnsupported,
+              "the interface of plugins has no keys in two parts (MLA)",
+              {}};
     const auto rows =
         static_cast<std::size_t>(problem.first_row(problem.requests.size()) * problem.q_heads);
     Call call;
@@ -137,11 +151,12 @@ class AttentionPlugin : public AttentionSubject {
     map.extents = decision_shape(profile, problem);
     std::size_t cells = 1;
     for (const int extent : map.extents) cells *= static_cast<std::size_t>(extent);
-    Guarded out(rows * static_cast<std::size_t>(problem.v_dim) * 2), lse(rows * 4);
-    Guarded decision(cells);
+    Guarded<std::uint16_t> out(rows * static_cast<std::size_t>(problem.v_dim), poison_of(problem));
+    Guarded<F32> lse(rows, F32{kPoisonF32});
+    Guarded<std::uint8_t> decision(cells, kPoisonDecision);
     call.c.out = out.data();
-    call.c.lse = wants_lse ? static_cast<float*>(lse.data()) : nullptr;
-    call.c.decision = static_cast<std::uint8_t*>(decision.data());
+    call.c.lse = wants_lse ? reinterpret_cast<float*>(lse.data()) : nullptr;
+    call.c.decision = decision.data();
     std::copy(map.extents.begin(), map.extents.end(), call.c.decision_shape);
 
     assay_message message{};
@@ -163,10 +178,10 @@ class AttentionPlugin : public AttentionSubject {
                                                                     : !lse.intact() ? "lse"
                                                                                     : "decision"));
     AttentionAnswer& answer = result.answer;
-    answer.out = out.take<std::uint16_t>();
-    if (wants_lse) answer.lse = lse.take<F32>();
+    answer.out = out.take();
+    if (wants_lse) answer.lse = lse.take();
     if (call.c.decision_written != 0) {
-      map.cells = decision.take<std::uint8_t>();
+      map.cells = decision.take();
       answer.decision = std::move(map);
     }
     if (call.c.visited >= 0) answer.visited = call.c.visited;
@@ -180,14 +195,14 @@ class AttentionPlugin : public AttentionSubject {
     const auto& out = run.answer.out;
     const auto dim = static_cast<std::size_t>(problem.v_dim);
     const auto heads = static_cast<std::size_t>(problem.q_heads);
-    const auto first = std::find(out.begin(), out.end(), kPoison16);
+    const auto first = std::find(out.begin(), out.end(), poison_of(problem));
     if (first != out.end()) {
       const auto at = static_cast<std::size_t>(first - out.begin());
       return failed(fmt::format("out was not written at row {} head {} element {}",
                                 at / dim / heads, at / dim % heads, at % dim));
     }
     for (std::size_t i = 0; i < run.answer.lse.size(); ++i) {
-      if (run.answer.lse[i].bits == kPoison32)
+      if (run.answer.lse[i].bits == kPoisonF32)
         return failed(fmt::format("lse was not written at row {} head {}", i / heads, i % heads));
     }
     return run;

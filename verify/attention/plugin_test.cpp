@@ -18,11 +18,12 @@ const attention::Profile& triton() { return **attention::find_profile("modelopt-
 
 // A table around a function without state.
 AttentionRun run_once(int (*function)(assay_attention_call*, assay_message*),
-                      std::string_view profile = "assay-prefill-sm90") {
+                      std::string_view profile = "assay-prefill-sm90",
+                      const std::string& dtype = "F16") {
   const assay_attention_subject table{ASSAY_ATTENTION_ABI_VERSION, sizeof table, "test", function};
   const auto subject = wrap_attention_table(&table, "test");
   REQUIRE(subject.has_value());
-  const auto c = parse_attention_case("dtype=F16 q=3,2 kv=70,0 dim=32/8 lambda=0.1");
+  const auto c = parse_attention_case("dtype=" + dtype + " q=3,2 kv=70,0 dim=32/8 lambda=0.1");
   const BuiltPtr b = build(*c);
   return (*subject)->run(**attention::find_profile(profile), b->problem, 1);
 }
@@ -102,16 +103,19 @@ TEST_CASE("what a call did besides its values is told", "[VER-22.4][VER-22.5]") 
   REQUIRE(run_once(zeros, "modelopt-triton").answer.lse.empty());
 
   const AttentionRun unwritten = run_once([](assay_attention_call* c, assay_message* m) {
+    const std::uint16_t as_it_came = static_cast<std::uint16_t*>(c->out)[8 * 2 + 5];
     const int code = zeros(c, m);
-    std::memset(static_cast<std::uint16_t*>(c->out) + 8 * 2 + 5, 0xFA, 2);
+    static_cast<std::uint16_t*>(c->out)[8 * 2 + 5] = as_it_came;
     return code;
   });
   REQUIRE(unwritten.state == State::kFailed);
   REQUIRE(unwritten.message == "out was not written at row 2 head 0 element 5");
 
   const AttentionRun lse = run_once([](assay_attention_call* c, assay_message* m) {
+    std::uint32_t as_it_came = 0;
+    std::memcpy(&as_it_came, c->lse + 1, 4);
     const int code = zeros(c, m);
-    std::memset(c->lse + 1, 0xFA, 4);
+    std::memcpy(c->lse + 1, &as_it_came, 4);
     return code;
   });
   REQUIRE(lse.message == "lse was not written at row 1 head 0");
@@ -133,6 +137,55 @@ TEST_CASE("what a call did besides its values is told", "[VER-22.4][VER-22.5]") 
   const AttentionRun odd = run_once([](assay_attention_call*, assay_message*) { return 77; });
   REQUIRE(odd.state == State::kFailed);
   REQUIRE(odd.message.find("77") != std::string::npos);
+}
+
+// Its keys lie in two tensors, and a call has a place for one: whoever read head_dim elements of a
+// row there would read beyond it.
+TEST_CASE("keys in two parts are declined before a plugin sees them", "[VER-22.5]") {
+  static int calls = 0;
+  const assay_attention_subject table{ASSAY_ATTENTION_ABI_VERSION, sizeof table, "test",
+                                      [](assay_attention_call* c, assay_message* m) {
+                                        ++calls;
+                                        return zeros(c, m);
+                                      }};
+  const auto subject = wrap_attention_table(&table, "test");
+  const auto c = parse_attention_case("dtype=BF16 q=3 kv=70 dim=96/64 lambda=0.1");
+  const BuiltPtr b = build(*c);
+  REQUIRE((*subject)->run(triton(), b->problem, 1).state == State::kOk);
+  REQUIRE(calls == 1);
+  b->problem.rope_dim = 32;
+  b->problem.requests[0].k_rope = b->problem.requests[0].k;
+  const AttentionRun run = (*subject)->run(triton(), b->problem, 1);
+  CHECK(run.state == State::kUnsupported);
+  CHECK(run.message == "the interface of plugins has no keys in two parts (MLA)");
+  CHECK(calls == 1);
+}
+
+// All 2^16 codes of out but the one signalling NaN; numbers and the NaN of kernels among LSEs.
+TEST_CASE("whatever a conversion may give counts as written", "[VER-22.5]") {
+  for (const std::string dtype : {"F16", "BF16"}) {
+    int taken = 0;
+    static std::uint16_t code = 0;
+    const std::uint32_t exponent = dtype == "F16" ? 0x7C00 : 0x7F80;
+    const std::uint32_t quiet = dtype == "F16" ? 0x0200 : 0x0040;
+    for (std::uint32_t i = 0; i < 0x10000; ++i) {
+      const bool is_nan = (i & exponent) == exponent && (i & (quiet * 2 - 1)) != 0;
+      if (is_nan && (i & quiet) == 0) continue;  // signalling
+      code = static_cast<std::uint16_t>(i);
+      const AttentionRun run = run_once(
+          [](assay_attention_call* c, assay_message* m) {
+            const int done = zeros(c, m);
+            static_cast<std::uint16_t*>(c->out)[8 * 2 + 5] = code;
+            const std::uint32_t wide = code * 0x10001u;
+            if ((wide & 0x7F800000u) != 0x7F800000u) std::memcpy(c->lse + 1, &wide, 4);
+            return done;
+          },
+          "assay-prefill-sm90", dtype);
+      if (run.state != State::kOk) FAIL(dtype << " " << i << ": " << run.message);
+      ++taken;
+    }
+    CHECK(taken > 0xF000);
+  }
 }
 
 TEST_CASE("a call describes the problem it stands for", "[VER-22.4]") {

@@ -53,8 +53,9 @@ struct Violation {
 class Trial {
  public:
   struct Options {
-    bool judge = true;     // also compare every answer of another subject with the profile
-    bool explain = false;  // and try other rules on one that is wrong, which takes a while
+    bool judge = true;          // also compare every answer of another subject with the profile
+    bool explain = false;       // and try other rules on one that is wrong, which takes a while
+    bool by_decisions = false;  // Property's: an answer without decisions declines the case
   };
   // What one run gave, and what the profile computes for the same problem.
   struct Ran {
@@ -64,7 +65,7 @@ class Trial {
     attention::Emulation expected;
     attention::DecisionMap expected_decision;
 
-    // The answer's decisions if it has any, else the profile's.
+    // The answer's decisions if it has any of the profile's units, else the profile's.
     const attention::DecisionMap& decision() const {
       return answer.decision ? *answer.decision : expected_decision;
     }
@@ -123,6 +124,9 @@ struct Property {
   void (*check)(Trial&) = nullptr;
   // Wrong subjects that violate it where it holds: the first one that a profile can have must.
   std::vector<std::string_view> flips;
+  // Of a subject that skips nothing, outputs would have it too: one that reports no decisions does
+  // not serve it (SPEC VER-23.5).
+  bool by_decisions = false;
 };
 
 std::span<const Property> properties();

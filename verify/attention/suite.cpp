@@ -27,6 +27,7 @@ struct Tried {
 
 Tried try_case(const Property& property, const Profile& profile, const AttentionSubject& subject,
                const AttentionCase& c, Trial::Options options) {
+  options.by_decisions = property.by_decisions;
   Trial trial(profile, subject, c, options);
   property.check(trial);
   Tried tried;

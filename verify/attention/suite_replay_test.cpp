@@ -131,3 +131,47 @@ TEST_CASE("why one case was declined is not told of a cell that ran the others",
   CHECK(cell.declined == 1);
   CHECK(cell.reason.empty());
 }
+
+// A subject that skips nothing has the outputs that these properties speak of.
+TEST_CASE("properties of skipping are not served by a subject that reports no decisions",
+          "[VER-23.5]") {
+  const AttentionFunction dense(
+      "dense", [](const attention::Profile& p, const attention::Problem& problem, int threads) {
+        attention::Problem without = problem;
+        for (attention::Request& r : without.requests) r.threshold = {};
+        AttentionRun run = emulated(p, without, threads);
+        run.answer.decision.reset();
+        run.answer.visited = run.answer.skipped = std::nullopt;
+        return run;
+      });
+  std::set<std::string_view> served, seen;
+  for (const char* const name : {"modelopt-triton", "paper"}) {
+    const attention::Profile& profile = profile_named(name);
+    for (const Property& property : properties()) {
+      if (!property.about_skipping || property.name == "large_offsets") continue;
+      const AttentionCell cell = run_attention_cell(property, profile, dense, quick());
+      if (cell.state == State::kNotPromised || cell.state == State::kNotApplicable) continue;
+      CAPTURE(name, property.name, cell.reason);
+      if (!property.by_decisions) {
+        if (cell.state == State::kHolds) served.insert(property.name);
+        continue;
+      }
+      CHECK((cell.state == State::kUnsupported || cell.state == State::kMismatch));
+      if (cell.state == State::kUnsupported)
+        CHECK(cell.reason == "the subject reports no decisions");
+      seen.insert(property.name);
+    }
+  }
+  for (const std::string_view name :
+       {"trace", "veto", "padding_vote", "masked_tiles", "tie", "own_length", "heads_alone",
+        "lambda_above_one", "certificate", "chunked", "thresholds", "lambda_zero", "shift",
+        "counts"}) {
+    CAPTURE(name);
+    CHECK(seen.count(name) == 1);
+  }
+  // What says nothing of tiles is asked nevertheless.
+  for (const std::string_view name : {"ones", "paged", "repeat"}) CHECK(served.count(name) == 1);
+  AttentionTable table = run_attention_suite(dense, std::vector{&profile_named("modelopt-triton")},
+                                             std::vector{&property_named("trace")}, quick());
+  CHECK(table.verdict() == Verdict::kUnsupported);
+}

@@ -66,6 +66,10 @@ const Trial::Ran* Trial::run(const attention::Problem& problem, int threads) {
   }
   if (ran.expected.lse_form == attention::LseForm::kNone) ran.answer.lse.clear();
   if (options_.judge) judge(ran);
+  if (options_.by_decisions && !ran.answer.decision && !ran.answer.out.empty()) {
+    decline("the subject reports no decisions");
+    return nullptr;
+  }
   // Decisions of other units say nothing about the profile's.
   if (ran.answer.decision && ran.answer.decision->extents != ran.expected_decision.extents)
     ran.answer.decision.reset();

@@ -130,7 +130,7 @@ class Weaker {
       const TieOutcome& outcome = outcomes_[in];
       if (outcome.difference.any() || outcome.cut) continue;
       const TruthRow row = with_biases(truth_.rows[i], p_.requests[at.request], at.head);
-      if (!std::isfinite(row.score_magnitude) || !std::isfinite(row.v_max)) {
+      if (!std::isfinite(row.score_magnitude) || !std::isfinite(row.v_max) || !finite_truth(i)) {
         ++not_finite_;
         continue;
       }
@@ -160,6 +160,13 @@ class Weaker {
       result_.out->wrong += wrong;
     }
     if (result_.out) result_.out->total = result_.elements;
+  }
+
+  // A NaN among the values is in no maximum of them, but in the sums.
+  bool finite_truth(std::size_t row) const {
+    const auto dim = static_cast<std::ptrdiff_t>(p_.v_dim);
+    const auto begin = truth_.out.begin() + static_cast<std::ptrdiff_t>(row) * dim;
+    return std::all_of(begin, begin + dim, [](double x) { return std::isfinite(x); });
   }
 
   double bound_of(const TruthRow& row, int kept) const {
