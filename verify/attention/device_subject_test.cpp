@@ -94,8 +94,8 @@ TEST_CASE("rows that lie far apart keep their strides", "[VER-25.1]") {
   const SparseMemory v(static_cast<std::size_t>(stride * (b->k.rows + 1) * 2));
   Problem far = b->problem;
   far.requests.resize(1);
-  far.requests[0].k = spread_rows(b->k, stride, k);
-  far.requests[0].v = spread_rows(b->v, stride, v);
+  far.requests[0].k = spread_rows(far.requests[0].k, b->k, stride, k);
+  far.requests[0].v = spread_rows(far.requests[0].v, b->v, stride, v);
   const auto call = DeviceCall::make(prefill(), far);
   REQUIRE(call.has_value());
   CHECK(call->nowhere(true).k.row_stride == stride);
