@@ -58,15 +58,13 @@ Status choose_subject(const VerifyAttentionArguments& from, Plan& plan) {
   return Done{};
 }
 
+// Names before the subject, which may need a device: a name that nobody knows is told on every
+// machine.
 Expected<Plan> make_plan(const VerifyAttentionArguments& from) {
   Plan plan;
-  ASSAY_CHECK(choose_subject(from, plan));
   if (from.profile) {
     ASSAY_TRY(const attention::Profile* profile, attention::find_profile(*from.profile));
     plan.profiles = {profile};
-  } else if (plan.profiles.empty()) {
-    for (const attention::Profile& profile : attention::profiles())
-      plan.profiles.push_back(&profile);
   }
   if (*from.suite == kSuite) {
     for (const verify::Property& property : verify::properties())
@@ -75,6 +73,11 @@ Expected<Plan> make_plan(const VerifyAttentionArguments& from) {
     ASSAY_TRY(const verify::Property* property,
               verify::find_property(std::string_view(*from.suite).substr(kDot.size())));
     plan.properties = {property};
+  }
+  ASSAY_CHECK(choose_subject(from, plan));
+  if (plan.profiles.empty()) {
+    for (const attention::Profile& profile : attention::profiles())
+      plan.profiles.push_back(&profile);
   }
   return plan;
 }

@@ -71,18 +71,22 @@ class Cuda(Command):
                     code=UNSUPPORTED)
 
     def test_refusals(self):
-        for arguments, says in (
-                (["attention.long"], ["--subject cuda", '"sim"']),
-                (["attention.long", "--subject", "cuda", "--case", "length=1"], ["length"]),
-                (["attention.long", "--subject", "cuda", "--profile", "paper"], ["paper"]),
-                (["attention.long", "--subject", "cuda", "--recipe", "bf16"], ["--recipe"]),
-                (["attention.ones", "--subject", "cuda", "--mutant", "x"], ["cuda"])):
-            with self.subTest(arguments):
-                result = run(*SUITE, *arguments)
-                self.assertIn(result.returncode, (2, UNSUPPORTED))
-                self.assertEqual(result.stdout, "")
-                for part in says:
-                    self.assertIn(part, result.stderr)
+        """What is spelled wrong is told whether or not there is a GPU."""
+        for suite, arguments, says in (
+                ("nope", [], ['"nope"', "one_hot"]),
+                ("longer", [], ['"longer"', "one_hot"]),
+                ("ones", ["--profile", "nope"], ['"nope"', "paper"]),
+                ("ones", ["--mutant", "nope"], ['"nope"', "CUDA"]),
+                ("ones", ["--case", "tokens=1"], ['"tokens"']),
+                ("ones", ["--budget", "xyz"], ["--budget", '"xyz"']),
+                ("long", ["--case", "length=1"], ["length"]),
+                ("long", ["--profile", "paper"], ["paper"]),
+                ("long", ["--recipe", "bf16"], ["--recipe"]),
+                ("long", ["--mutant", "nope"], ['"nope"', "CUDA"])):
+            with self.subTest(suite, arguments=arguments):
+                self.refuse("verify", "--suite", f"attention.{suite}", "--subject", "cuda",
+                            *arguments, says=says)
+        self.refuse(*SUITE, "attention.long", says=["--subject cuda", '"sim"'])
 
 
 if __name__ == "__main__":
