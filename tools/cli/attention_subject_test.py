@@ -82,6 +82,12 @@ class Cuda(Command):
                 ("long", ["--case", "length=1"], ["length"]),
                 ("long", ["--profile", "paper"], ["paper"]),
                 ("long", ["--recipe", "bf16"], ["--recipe"]),
+                ("long", ["--budget", "xyz", "--seed", "-4"], ["--budget", '"xyz"']),
+                ("long", ["--seed", "-4"], ["--seed", '"-4"']),
+                ("long", ["--profile", "assay-decode-sm90", "--case", "kernel=prefill"],
+                 ["assay-decode-sm90", "kernel=prefill"]),
+                ("long", ["--profile", "assay-prefill-sm90", "--case", "kernel=decode"],
+                 ["assay-prefill-sm90", "kernel=decode"]),
                 ("long", ["--mutant", "nope"], ['"nope"', "CUDA"])):
             with self.subTest(suite, arguments=arguments):
                 self.refuse("verify", "--suite", f"attention.{suite}", "--subject", "cuda",
