@@ -36,9 +36,14 @@ class Subjects(Attention):
     def test_refusals(self):
         made = self.write("in.safetensors", padded())
         common = ("check", "attention", "--in", made, "--profile", OURS)
-        self.refuse(*common, "--subject", "sim", says=['"sim"', "plugin:FILE"])
-        self.refuse(*common, "--subject", "gpu", says=['"gpu"', "cuda"])
+        for name in ("sim", "gpu"):
+            self.refuse(*common, "--subject", name,
+                        says=[f'"{name}"', "allowed are cuda and plugin:FILE"])
         self.refuse(*common, "--subject", self.PLUGIN, "--got", made, says=["--got", "--subject"])
+        if no_gpu() is not None:
+            told = self.refuse(*common, "--subject", "cuda", code=UNSUPPORTED,
+                               says=['"cuda" needs', "there is plugin:FILE"])
+            self.assertNotIn("sim", told)  # which it refuses
         self.refuse(*common, says="--got is missing")
         self.refuse(*common[:-1], "any", "--subject", self.PLUGIN, says="any")
         self.refuse("check", "mufu", "--in", made, "--subject", self.PLUGIN, says="--subject")
@@ -67,8 +72,10 @@ class Cuda(Command):
     @unittest.skipIf(no_gpu() is None, "there is a GPU")
     def test_without_a_gpu(self):
         self.assertRegex(no_gpu(), r'\Aassay: subject "cuda" needs [^\n]+\n\Z')
-        self.refuse(*SUITE, "attention.long", "--subject", "cuda", says='"cuda" needs',
-                    code=UNSUPPORTED)
+        self.assertIn("there are sim and plugin:FILE", no_gpu())
+        told = self.refuse(*SUITE, "attention.long", "--subject", "cuda", says='"cuda" needs',
+                           code=UNSUPPORTED)
+        self.assertNotRegex(told, "sim|plugin")  # which it refuses
 
     def test_refusals(self):
         """What is spelled wrong is told whether or not there is a GPU."""

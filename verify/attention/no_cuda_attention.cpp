@@ -14,8 +14,7 @@ Expected<std::unique_ptr<AttentionSubject>> load_cuda_attention(
     return bad_input(
         fmt::format("mutant is {}; this program holds no wrong CUDA kernel", in_quotes(*mutant)));
   return unsupported(
-      "subject \"cuda\" needs a build with nvcc and the CUDA runtime, and this build is without; "
-      "allowed are sim and plugin:FILE");
+      "subject \"cuda\" needs a build with nvcc and the CUDA runtime, and this build is without");
 }
 
 std::vector<std::string_view> cuda_attention_mutants() { return {}; }
