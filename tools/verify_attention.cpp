@@ -58,15 +58,13 @@ Status choose_subject(const VerifyAttentionArguments& from, Plan& plan) {
   return Done{};
 }
 
+// Names before the subject, which may need a device: a name that nobody knows is told on every
+// machine.
 Expected<Plan> make_plan(const VerifyAttentionArguments& from) {
   Plan plan;
-  ASSAY_CHECK(choose_subject(from, plan));
   if (from.profile) {
     ASSAY_TRY(const attention::Profile* profile, attention::find_profile(*from.profile));
     plan.profiles = {profile};
-  } else if (plan.profiles.empty()) {
-    for (const attention::Profile& profile : attention::profiles())
-      plan.profiles.push_back(&profile);
   }
   if (*from.suite == kSuite) {
     for (const verify::Property& property : verify::properties())
@@ -76,17 +74,16 @@ Expected<Plan> make_plan(const VerifyAttentionArguments& from) {
               verify::find_property(std::string_view(*from.suite).substr(kDot.size())));
     plan.properties = {property};
   }
+  ASSAY_CHECK(choose_subject(from, plan));
+  if (plan.profiles.empty()) {
+    for (const attention::Profile& profile : attention::profiles())
+      plan.profiles.push_back(&profile);
+  }
   return plan;
 }
 
 Expected<verify::AttentionSuiteOptions> parse_options(const VerifyAttentionArguments& from) {
-  verify::AttentionSuiteOptions options;
-  ASSAY_TRY(options.budget_seconds, integer_or<std::int32_t>("--budget", from.budget, 0, 86400, 5));
-  ASSAY_TRY(options.seed, integer_or<std::uint64_t>("--seed", from.seed, 0, ~std::uint64_t{0}, 1));
-  options.allow_vacuous = from.allow_vacuous;
-  options.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  if (from.recipe) return bad_input("--recipe is of dispatch and combine; attention has none");
-  if (from.options) return bad_input("--options are of dispatch and combine; attention has none");
+  ASSAY_TRY(verify::AttentionSuiteOptions options, parse_suite_options(from));
   if (!from.case_text) return options;
   if (*from.suite == kSuite)
     return bad_input(
@@ -116,6 +113,17 @@ std::int64_t cells_in(const verify::AttentionTable& table, verify::AttentionCell
 
 bool is_attention(const OptionalText& suite) {
   return suite && (*suite == kSuite || std::string_view(*suite).substr(0, kDot.size()) == kDot);
+}
+
+Expected<verify::AttentionSuiteOptions> parse_suite_options(const VerifyAttentionArguments& from) {
+  verify::AttentionSuiteOptions options;
+  ASSAY_TRY(options.budget_seconds, integer_or<std::int32_t>("--budget", from.budget, 0, 86400, 5));
+  ASSAY_TRY(options.seed, integer_or<std::uint64_t>("--seed", from.seed, 0, ~std::uint64_t{0}, 1));
+  options.allow_vacuous = from.allow_vacuous;
+  options.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  if (from.recipe) return bad_input("--recipe is of dispatch and combine; attention has none");
+  if (from.options) return bad_input("--options are of dispatch and combine; attention has none");
+  return options;
 }
 
 Expected<ExitCode> run_verify_attention(const VerifyAttentionArguments& from) {

@@ -7,6 +7,10 @@
 #include "tools/cli/arguments.hpp"
 #include "tools/cli/tools.hpp"
 
+namespace assay::verify {
+struct AttentionSuiteOptions;  // verify/attention/suite.hpp
+}
+
 namespace assay::tools {
 
 struct VerifyAttentionArguments {
@@ -25,6 +29,8 @@ struct VerifyAttentionArguments {
 
 // Whether --suite names attention or one of its properties.
 bool is_attention(const OptionalText& suite);
+// --budget, --seed and --allow-vacuous, and that nothing of dispatch and combine is given.
+Expected<verify::AttentionSuiteOptions> parse_suite_options(const VerifyAttentionArguments& from);
 // --suite attention.long, which is no property (verify_long.cpp).
 Expected<ExitCode> run_verify_long(const VerifyAttentionArguments& from);
 Expected<ExitCode> run_verify_attention(const VerifyAttentionArguments& from);

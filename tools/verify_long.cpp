@@ -4,13 +4,13 @@
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "model/core/text.hpp"
 #include "tools/cli/document.hpp"
 #include "tools/cli/output.hpp"
 #include "tools/verify_attention.hpp"
 #include "verify/attention/long.hpp"
+#include "verify/attention/suite.hpp"
 
 namespace assay::tools {
 
@@ -28,11 +28,17 @@ Expected<ExitCode> run_verify_long(const VerifyAttentionArguments& from) {
         fmt::format("--profile is {}; suite attention.long has assay-prefill-sm90 "
                     "and assay-decode-sm90",
                     in_quotes(*from.profile)));
-  if (from.recipe || from.options)
-    return bad_input("--recipe and --options are of dispatch and combine; attention has none");
+  ASSAY_TRY(const AttentionSuiteOptions common, parse_suite_options(from));
   std::vector<LongCase> cases = long_cases();
   if (from.case_text) {
-    ASSAY_TRY(const LongCase one, parse_long_case(*from.case_text));
+    LongCase usual;
+    usual.decode = from.profile && *from.profile == "assay-decode-sm90";
+    ASSAY_TRY(const LongCase one, parse_long_case(*from.case_text, usual));
+    if (from.profile && one.decode != usual.decode)
+      return bad_input(
+          fmt::format("--profile is {} and --case says kernel={}; allowed is one "
+                      "kernel, or no --profile",
+                      in_quotes(*from.profile), one.decode ? "decode" : "prefill"));
     cases = {one};
   } else if (from.profile) {
     std::erase_if(cases, [&](const LongCase& c) {
@@ -41,8 +47,8 @@ Expected<ExitCode> run_verify_long(const VerifyAttentionArguments& from) {
   }
   LongOptions options;
   options.mutant = from.mutant.value_or("");
-  options.allow_vacuous = from.allow_vacuous;
-  options.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  options.allow_vacuous = common.allow_vacuous;
+  options.threads = common.threads;
   Table table{{"case", "verdict", "lambda", "tiles", "skipped", "sparsity", "elements",
                "units_on_host", "kernel_ms", "emulator_ms"},
               {}};

@@ -36,9 +36,14 @@ class Subjects(Attention):
     def test_refusals(self):
         made = self.write("in.safetensors", padded())
         common = ("check", "attention", "--in", made, "--profile", OURS)
-        self.refuse(*common, "--subject", "sim", says=['"sim"', "plugin:FILE"])
-        self.refuse(*common, "--subject", "gpu", says=['"gpu"', "cuda"])
+        for name in ("sim", "gpu"):
+            self.refuse(*common, "--subject", name,
+                        says=[f'"{name}"', "allowed are cuda and plugin:FILE"])
         self.refuse(*common, "--subject", self.PLUGIN, "--got", made, says=["--got", "--subject"])
+        if no_gpu() is not None:
+            told = self.refuse(*common, "--subject", "cuda", code=UNSUPPORTED,
+                               says=['"cuda" needs', "there is plugin:FILE"])
+            self.assertNotIn("sim", told)  # which it refuses
         self.refuse(*common, says="--got is missing")
         self.refuse(*common[:-1], "any", "--subject", self.PLUGIN, says="any")
         self.refuse("check", "mufu", "--in", made, "--subject", self.PLUGIN, says="--subject")
@@ -67,22 +72,34 @@ class Cuda(Command):
     @unittest.skipIf(no_gpu() is None, "there is a GPU")
     def test_without_a_gpu(self):
         self.assertRegex(no_gpu(), r'\Aassay: subject "cuda" needs [^\n]+\n\Z')
-        self.refuse(*SUITE, "attention.long", "--subject", "cuda", says='"cuda" needs',
-                    code=UNSUPPORTED)
+        self.assertIn("there are sim and plugin:FILE", no_gpu())
+        told = self.refuse(*SUITE, "attention.long", "--subject", "cuda", says='"cuda" needs',
+                           code=UNSUPPORTED)
+        self.assertNotRegex(told, "sim|plugin")  # which it refuses
 
     def test_refusals(self):
-        for arguments, says in (
-                (["attention.long"], ["--subject cuda", '"sim"']),
-                (["attention.long", "--subject", "cuda", "--case", "length=1"], ["length"]),
-                (["attention.long", "--subject", "cuda", "--profile", "paper"], ["paper"]),
-                (["attention.long", "--subject", "cuda", "--recipe", "bf16"], ["--recipe"]),
-                (["attention.ones", "--subject", "cuda", "--mutant", "x"], ["cuda"])):
-            with self.subTest(arguments):
-                result = run(*SUITE, *arguments)
-                self.assertIn(result.returncode, (2, UNSUPPORTED))
-                self.assertEqual(result.stdout, "")
-                for part in says:
-                    self.assertIn(part, result.stderr)
+        """What is spelled wrong is told whether or not there is a GPU."""
+        for suite, arguments, says in (
+                ("nope", [], ['"nope"', "one_hot"]),
+                ("longer", [], ['"longer"', "one_hot"]),
+                ("ones", ["--profile", "nope"], ['"nope"', "paper"]),
+                ("ones", ["--mutant", "nope"], ['"nope"', "CUDA"]),
+                ("ones", ["--case", "tokens=1"], ['"tokens"']),
+                ("ones", ["--budget", "xyz"], ["--budget", '"xyz"']),
+                ("long", ["--case", "length=1"], ["length"]),
+                ("long", ["--profile", "paper"], ["paper"]),
+                ("long", ["--recipe", "bf16"], ["--recipe"]),
+                ("long", ["--budget", "xyz", "--seed", "-4"], ["--budget", '"xyz"']),
+                ("long", ["--seed", "-4"], ["--seed", '"-4"']),
+                ("long", ["--profile", "assay-decode-sm90", "--case", "kernel=prefill"],
+                 ["assay-decode-sm90", "kernel=prefill"]),
+                ("long", ["--profile", "assay-prefill-sm90", "--case", "kernel=decode"],
+                 ["assay-prefill-sm90", "kernel=decode"]),
+                ("long", ["--mutant", "nope"], ['"nope"', "CUDA"])):
+            with self.subTest(suite, arguments=arguments):
+                self.refuse("verify", "--suite", f"attention.{suite}", "--subject", "cuda",
+                            *arguments, says=says)
+        self.refuse(*SUITE, "attention.long", says=["--subject cuda", '"sim"'])
 
 
 if __name__ == "__main__":

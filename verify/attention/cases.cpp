@@ -162,6 +162,43 @@ std::string mask_text(const AttentionCase& c) {
   CONTRACT(false, static_cast<int>(c.mask));
 }
 
+// What a property can be asked about within a minute and a few GiB on one core. Doubles, because
+// products of the largest lengths of many requests pass 64 bits.
+Status check_size(const AttentionCase& c) {
+  const double dims = static_cast<double>(c.dim) + c.v_dim;
+  double pairs = 0, rows = 0, q_longest = 0, kv_longest = 0;
+  for (std::size_t i = 0; i < c.q.size(); ++i) {
+    const double q = c.q[i], kv = c.kv[i];
+    pairs += q * kv;
+    rows += q + kv;
+    // Twice the pages of the keys, and one more (in_pages).
+    if (c.page > 0) rows += 2 * std::ceil(kv / c.page) * c.page + c.page;
+    q_longest = std::max(q_longest, q);
+    kv_longest = std::max(kv_longest, kv);
+  }
+  // The emulation and fp64 take 2.4 s for 2^30 products, and a property has several runs.
+  constexpr double kProductsMax = 0x1p33;
+  // Making an element takes 27 ns, and a property makes several problems of up to 768 MiB. Of
+  // decisions, no tile has fewer than 16 keys.
+  constexpr double kElementsMax = 0x1.8p28;
+  const struct {
+    const char* what;
+    double size, max;
+  } sizes[] = {
+      {"q * kv * heads * (dim of k + dim of v)", pairs * c.q_heads * dims, kProductsMax},
+      {"(rows of q, keys and pages) * heads * (dim of k + dim of v)", rows * c.q_heads * dims,
+       kElementsMax},
+      {"q * kv of a custom mask", c.custom ? pairs : 0, kElementsMax},
+      {"requests * heads * longest q * longest kv / 16",
+       static_cast<double>(c.q.size()) * c.q_heads * q_longest * kv_longest / 16, kElementsMax},
+  };
+  for (const auto& one : sizes)
+    if (one.size > one.max)
+      return bad_input(
+          fmt::format("{} is {:.0f}; allowed are up to {:.0f}", one.what, one.size, one.max));
+  return Done{};
+}
+
 }  // namespace
 
 bool operator==(const AttentionCase& a, const AttentionCase& b) { return print(a) == print(b); }
@@ -205,13 +242,7 @@ Status check_case(const AttentionCase& c) {
   if (c.q_heads % c.kv_heads != 0)
     return bad_input(fmt::format("heads is {}/{}; the first must be a multiple of the second",
                                  c.q_heads, c.kv_heads));
-  std::int64_t cells = 0;
-  for (std::size_t i = 0; i < c.q.size(); ++i) cells += std::int64_t{c.q[i]} * c.kv[i] * c.q_heads;
-  // What a checker on two cores does in a minute.
-  constexpr std::int64_t kCellsMax = std::int64_t{1} << 31;
-  if (cells > kCellsMax)
-    return bad_input(fmt::format("q * kv * heads is {}; allowed are up to {}", cells, kCellsMax));
-  return Done{};
+  return check_size(c);
 }
 
 std::string attention_case_keys() {

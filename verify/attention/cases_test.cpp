@@ -78,6 +78,12 @@ TEST_CASE("a line that is no attention case is refused with what is allowed", "[
       {"dtype=F32", "F8_E4M3"},
       {"custom=2", "custom"},
       {"q=1048576 kv=1048576", "q * kv"},
+      {"q=1 kv=1048576 dim=4096", "keys"},
+      {"q=0 kv=1048576 heads=1024 dim=4096", "keys"},
+      {"q=1048576 kv=0 heads=1024 dim=4096", "rows of q"},
+      {"q=1 kv=1 heads=64 dim=1024 page=1048576", "pages"},
+      {"q=65536 kv=8192 dim=4 custom=1", "custom"},
+      {"q=1048576,0 kv=0,1048576 dim=64", "longest"},
       {"splits=0", "splits"},
       {"contrast=1e9", "contrast"},
   };
@@ -87,6 +93,22 @@ TEST_CASE("a line that is no attention case is refused with what is allowed", "[
     REQUIRE_FALSE(parsed.has_value());
     REQUIRE(parsed.error().sentence.find(word) != std::string::npos);
   }
+}
+
+TEST_CASE("a case of any number of requests is within the limits or refused", "[VER-22.1]") {
+  const auto many = [](int requests, const std::string& q, const std::string& kv) {
+    std::string text_q, text_kv;
+    for (int i = 0; i < requests; ++i) {
+      text_q += (i == 0 ? "" : ",") + q;
+      text_kv += (i == 0 ? "" : ",") + kv;
+    }
+    return parse_attention_case("heads=1024/1 q=" + text_q + " kv=" + text_kv);
+  };
+  // A sum of 64 bits would be negative.
+  for (const int requests : {9100, 16384, 60000})
+    CHECK_FALSE(many(requests, "999999", "999999").has_value());
+  CHECK(many(1, "8", "16").has_value());
+  CHECK_FALSE(many(9100, "8", "16").has_value());
 }
 
 TEST_CASE("rows hold the same bytes however they are laid out", "[VER-22.2]") {

@@ -101,9 +101,8 @@ AttentionRun offsets_in_32_bits(const Profile& profile, const Problem& problem, 
   return with_requests(profile, problem, threads, [&](Request& r, std::size_t) {
     const int bytes = problem.element_bytes();
     const auto truncated = [&](const Rows& from, int dim) {
-      if (from.block_table != nullptr) return from;
       return copies.rows(r.kv_len, problem.kv_heads, dim, bytes, [&](std::int64_t row, int h) {
-        const auto at = static_cast<std::int32_t>(row * from.row_stride + h * from.head_stride);
+        const auto at = static_cast<std::int32_t>((from.row(h, row, bytes) - from.base) / bytes);
         return from.base + std::int64_t{at} * bytes;
       });
     };

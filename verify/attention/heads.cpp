@@ -23,6 +23,8 @@ BuiltPtr with_own_keys(const Built& b) {
   to->c.kv_heads = b.c.q_heads;
   to->problem = b.problem;
   to->problem.kv_heads = b.c.q_heads;
+  to->custom = b.custom;
+  to->sinks = b.sinks;
   to->q = b.q;
   to->first_q = b.first_q;
   to->first_kv = b.first_kv;

@@ -151,8 +151,8 @@ void check_large_offsets(Trial& t) {
   const SparseMemory k(reach), v(reach);
   if (!k.ok() || !v.ok()) return t.decline("the system has no address space for large strides");
   attention::Problem far = b->problem;
-  far.requests[0].k = spread_rows(b->k, stride, k);
-  far.requests[0].v = spread_rows(b->v, stride, v);
+  far.requests[0].k = spread_rows(far.requests[0].k, b->k, stride, k);
+  far.requests[0].v = spread_rows(far.requests[0].v, b->v, stride, v);
   const Trial::Ran* ran = t.run(far);
   if (ran != nullptr) same_answer(t, *ran, *want, "rows beyond 2^31 elements give other bits");
 }

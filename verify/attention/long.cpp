@@ -132,12 +132,11 @@ Status parse_field(const KeyValue& field, LongCase& c) {
 
 }  // namespace
 
-Expected<LongCase> parse_long_case(std::string_view text) {
+Expected<LongCase> parse_long_case(std::string_view text, LongCase c) {
   static constexpr std::string_view kKeys[] = {"kernel",  "rows",    "dtype", "heads",
                                                "dim",     "length",  "mask",  "sparsity",
                                                "pattern", "samples", "seed"};
   ASSAY_TRY(const std::vector<KeyValue> fields, parse_key_values(text, kKeys));
-  LongCase c;
   for (const KeyValue& field : fields) ASSAY_CHECK(parse_field(field, c));
   if (c.q_heads % c.kv_heads != 0)
     return bad_input(fmt::format("heads is {}/{}; the first must be a multiple of the second",

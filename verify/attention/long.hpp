@@ -35,7 +35,8 @@ struct LongCase {
   std::uint64_t seed = 1;     // of the samples
 };
 std::int32_t rows_of(const LongCase& c);
-Expected<LongCase> parse_long_case(std::string_view text);
+// Missing keys are from `usual`.
+Expected<LongCase> parse_long_case(std::string_view text, LongCase usual = {});
 std::string print(const LongCase& c);
 // Those that the suite consists of.
 std::vector<LongCase> long_cases();

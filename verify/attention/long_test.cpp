@@ -72,6 +72,10 @@ TEST_CASE("lines of long problems are read as they are printed", "[VER-25.8]") {
   for (const char* line : {"heads=8/3", "length=1", "sparsity=1", "mask=window", "dtype=F32", "x=1",
                            "pattern=rows", "sparsity=nan", "kernel=x", "rows=200 length=128"})
     CHECK_FALSE(parse_long_case(line).has_value());
+  LongCase usual;
+  usual.decode = true;
+  CHECK(parse_long_case("length=4096", usual)->decode);
+  CHECK_FALSE(parse_long_case("kernel=prefill", usual)->decode);
 }
 
 TEST_CASE("a whole answer is compared in every bit", "[VER-25.8]") {

@@ -17,12 +17,11 @@ SparseMemory::~SparseMemory() {
   if (map_ != nullptr) ::munmap(map_, 2 * reach_);
 }
 
-attention::Rows spread_rows(const Tensor& tensor, std::int64_t stride, const SparseMemory& memory) {
-  attention::Rows rows;
+attention::Rows spread_rows(attention::Rows rows, const Tensor& tensor, std::int64_t stride,
+                            const SparseMemory& memory) {
   rows.base = memory.base();
   rows.row_stride = stride;
-  rows.head_stride = tensor.dim;
-  rows.available = tensor.rows;
+  rows.page_stride = rows.page_rows * stride;
   for (std::int64_t i = 0; i < tensor.rows; ++i)
     std::memcpy(memory.base() + i * stride * static_cast<std::int64_t>(tensor.element_bytes()),
                 tensor.bytes.data() + static_cast<std::size_t>(i) * tensor.row_bytes(),

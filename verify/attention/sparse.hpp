@@ -25,6 +25,8 @@ class SparseMemory {
 };
 
 // Copies a tensor's rows, `stride` elements apart, to memory that reaches beyond the last one.
-attention::Rows spread_rows(const Tensor& tensor, std::int64_t stride, const SparseMemory& memory);
+// Returns `rows`, the tensor's rows of its first request or their pages, in that memory.
+attention::Rows spread_rows(attention::Rows rows, const Tensor& tensor, std::int64_t stride,
+                            const SparseMemory& memory);
 
 }  // namespace assay::verify

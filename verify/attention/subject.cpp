@@ -49,17 +49,28 @@ const AttentionSubject& simulated_attention() {
 }
 
 Expected<std::unique_ptr<AttentionSubject>> load_attention_subject(
-    std::string_view spec, std::optional<std::string_view> mutant) {
+    std::string_view spec, std::optional<std::string_view> mutant, bool sim_allowed) {
   constexpr std::string_view kPlugin = "plugin:";
-  if (spec == "cuda") return load_cuda_attention(mutant);
+  if (spec == "cuda") {
+    auto cuda = load_cuda_attention(mutant);
+    if (cuda || cuda.error().kind != ErrorKind::kUnsupported) return cuda;
+    return unsupported(fmt::format("{}; without it, there {}plugin:FILE", cuda.error().sentence,
+                                   sim_allowed ? "are sim and " : "is "));
+  }
   if (mutant)
     return bad_input(fmt::format("mutant {} is a wrong CUDA kernel; --subject {} cannot be it",
                                  in_quotes(*mutant), in_quotes(spec)));
-  if (spec == "sim") return std::unique_ptr<AttentionSubject>(new SimulatedAttention);
+  if (spec == "sim" && sim_allowed)
+    return std::unique_ptr<AttentionSubject>(new SimulatedAttention);
   if (spec.substr(0, kPlugin.size()) == kPlugin)
     return load_attention_plugin(std::string(spec.substr(kPlugin.size())));
-  return bad_input(fmt::format("subject is {}; of attention, allowed are sim, cuda and plugin:FILE",
-                               in_quotes(spec)));
+  if (sim_allowed)
+    return bad_input(fmt::format(
+        "subject is {}; of attention, allowed are sim, cuda and plugin:FILE", in_quotes(spec)));
+  return bad_input(
+      fmt::format("subject is {}; allowed are cuda and plugin:FILE; sim computes what their "
+                  "outputs are compared with",
+                  in_quotes(spec)));
 }
 
 }  // namespace assay::verify

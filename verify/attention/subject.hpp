@@ -86,8 +86,10 @@ AttentionRun emulated(const attention::Profile& computed, const attention::Probl
 
 // "sim", "cuda", "plugin:FILE". Errors name the spellings, or are the loader's; unsupported: cuda
 // in a build without it, or on a machine without a GPU that the kernels run on. mutant: one of the
-// wrong kernels of cuda_attention_mutants() instead of the right one, of cuda alone.
+// wrong kernels of cuda_attention_mutants() instead of the right one, of cuda alone. sim_allowed:
+// false where sim is what answers are compared with, and so none to ask for.
 Expected<std::unique_ptr<AttentionSubject>> load_attention_subject(
-    std::string_view spec, std::optional<std::string_view> mutant = std::nullopt);
+    std::string_view spec, std::optional<std::string_view> mutant = std::nullopt,
+    bool sim_allowed = true);
 
 }  // namespace assay::verify

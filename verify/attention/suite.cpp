@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "model/attention/parallel.hpp"
 #include "model/core/text.hpp"
@@ -90,17 +91,23 @@ class CellRun {
 
   // A property makes its own data of a case, and a case of somebody's choice may be none that it
   // can be asked about: the profile itself, which keeps it, would break it there.
-  bool means_nothing() const {
-    return options_.only && !subject_.is_profile() &&
-           try_case(property_, profile_, simulated_attention(), *options_.only, {}).finding;
+  // Of the profile itself (is_profile()) that is what its own run shows.
+  std::optional<AttentionFinding> breach_of_the_profile() const {
+    if (!options_.only || subject_.is_profile()) return std::nullopt;
+    return try_case(property_, profile_, simulated_attention(), *options_.only, {}).finding;
+  }
+
+  void mistrust_case(const AttentionFinding& breach) {
+    CONTRACT(breach.violation.has_value(), "the profile has the profile's bits");
+    mistrust(
+        fmt::format("the profile's own emulation breaks the property on this case: it is none "
+                    "that the property can be asked about ({})",
+                    breach.violation->sentence));
   }
 
   void run_holds() {
     cell_.state = State::kHolds;
-    if (means_nothing())
-      return mistrust(
-          "the profile's own emulation breaks the property on this case: it is none "
-          "that the property can be asked about");
+    if (const auto breach = breach_of_the_profile()) return mistrust_case(*breach);
     // Wrong bits alone do not end the search: what the property has to say tells more.
     std::optional<AttentionFinding> bits;
     for (const AttentionCase& c : cases()) {
@@ -116,6 +123,8 @@ class CellRun {
       return;
     }
     cell_.reason.clear();  // why one case was declined says nothing about the others
+    if (cell_.finding && options_.only && subject_.is_profile())
+      return mistrust_case(*std::exchange(cell_.finding, std::nullopt));
     if (cell_.finding) {
       cell_.state = State::kMismatch;
       return;

@@ -152,10 +152,13 @@ Prediction predict_own_length(const Profile& p) {
 }
 
 void check_own_length(Trial& t) {
+  if (t.c().threshold.kind != Threshold::Kind::kScaleFactor)
+    return t.decline("the case has no factor, which is what lengths divide");
   const BuiltPtr b = build(t.c());
   const BuiltPtr given = build(t.c());
   for (attention::Request& r : given->problem.requests)
-    r.threshold = lambda(r.threshold.value / static_cast<float>(r.kv_len));
+    r.threshold =
+        r.kv_len == 0 ? Threshold{} : lambda(r.threshold.value / static_cast<float>(r.kv_len));
   const Trial::Ran* ran = t.run(b->problem);
   const Trial::Ran* want = t.run(given->problem);
   if (want != nullptr)

@@ -338,12 +338,7 @@ Expected<GoldenComparison> compare_subject(const GoldenInput& in, const std::str
   ASSAY_TRY(const Profile* profile, find_profile(in.text("profile")));
   ASSAY_TRY(const auto input, read_attention(in));
   ASSAY_TRY(const Emulator emulator, Emulator::make(*profile, input->problem));
-  ASSAY_TRY(const auto loaded, load_attention_subject(subject));
-  if (loaded->is_profile())
-    return bad_input(
-        fmt::format("subject {} is what outputs are compared with; allowed are cuda "
-                    "and plugin:FILE",
-                    in_quotes(subject)));
+  ASSAY_TRY(const auto loaded, load_attention_subject(subject, std::nullopt, false));
   AttentionRun run = loaded->run(*profile, input->problem, all_threads());
   GoldenComparison found{.rule = rule_of(emulator.resolved()),
                          .grade = emulator.resolved().grade,
