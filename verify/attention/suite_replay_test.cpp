@@ -175,3 +175,19 @@ TEST_CASE("properties of skipping are not served by a subject that reports no de
                                              std::vector{&property_named("trace")}, quick());
   CHECK(table.verdict() == Verdict::kUnsupported);
 }
+
+TEST_CASE("lambdas and pages and custom masks of a case stay what they are", "[VER-23.5]") {
+  const auto cell = [](const char* property, const char* line) {
+    const auto c = parse_attention_case(line);
+    REQUIRE(c.has_value());
+    AttentionSuiteOptions options = quick();
+    options.only = *c;
+    return run_attention_cell(property_named(property), profile_named("assay-prefill-sm90"),
+                              simulated_attention(), options);
+  };
+  CHECK(cell("own_length", "q=4 kv=300 lambda=0.02 contrast=8").state == State::kUnsupported);
+  const AttentionCell pages = cell("large_offsets", "q=4 kv=130 page=3 lambda=0.02 contrast=8");
+  CHECK(pages.state == State::kHolds);
+  CHECK(pages.turned_by == "offsets_in_32_bits");
+  CHECK(cell("groups", "q=4 kv=300 heads=4/2 custom=1 contrast=8").state == State::kHolds);
+}
