@@ -1,13 +1,13 @@
 // Hands a problem to a shared library and takes its outputs back. Decides SPEC VER-22.5.
 #include "verify/attention/plugin.hpp"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "model/core/text.hpp"
+#include "verify/subject/foreign.hpp"
 
 namespace assay::verify {
 namespace {
@@ -160,10 +160,12 @@ class AttentionPlugin : public AttentionSubject {
     std::copy(map.extents.begin(), map.extents.end(), call.c.decision_shape);
 
     assay_message message{};
-    const int code = table_->run(&call.c, &message);
-    message.text[sizeof message.text - 1] = '\0';
+    const auto returned =
+        call_foreign(spec_, "run", [&] { return table_->run(&call.c, &message); });
+    if (!returned) return failed(returned.error().sentence);
+    const int code = *returned;
     AttentionRun result;
-    result.message = message.text;
+    result.message = text_of(message);
     if (code == ASSAY_UNSUPPORTED) {
       result.state = AttentionRun::State::kUnsupported;
       if (result.message.empty()) result.message = "the subject gave no reason";
@@ -238,24 +240,13 @@ Expected<std::unique_ptr<AttentionSubject>> wrap_attention_table(
 }
 
 Expected<std::unique_ptr<AttentionSubject>> load_attention_plugin(const std::string& file) {
-  if (file.empty()) return bad_input("plugin: names no file; write plugin:FILE");
-  // A name without a slash is what people type; dlopen would search the system's paths for it.
-  const std::string path = file.find('/') == std::string::npos ? "./" + file : file;
-  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    const char* words = ::dlerror();
-    return bad_input(fmt::format("plugin {} does not load: {}", in_quotes(file),
-                                 words == nullptr ? "no reason given" : words));
-  }
-  std::shared_ptr<void> owner(library, [](void* handle) { ::dlclose(handle); });
-  void* symbol = ::dlsym(library, ASSAY_ATTENTION_SUBJECT_ENTRY_NAME);
-  if (symbol == nullptr)
-    return bad_input(
-        fmt::format("plugin {} does not export {} (see "
-                    "verify/subject/attention_subject.h)",
-                    in_quotes(file), ASSAY_ATTENTION_SUBJECT_ENTRY_NAME));
-  const auto entry = reinterpret_cast<assay_attention_subject_entry>(symbol);
-  return wrap(entry(), "plugin:" + file, std::move(owner));
+  ASSAY_TRY(const Library library, open_plugin(file, ASSAY_ATTENTION_SUBJECT_ENTRY_NAME,
+                                               "verify/subject/attention_subject.h"));
+  const std::string spec = "plugin:" + file;
+  ASSAY_TRY(const assay_attention_subject* const table,
+            call_foreign(spec, ASSAY_ATTENTION_SUBJECT_ENTRY_NAME,
+                         reinterpret_cast<assay_attention_subject_entry>(library.entry)));
+  return wrap(table, spec, library.owner);
 }
 
 }  // namespace assay::verify

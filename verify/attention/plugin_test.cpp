@@ -2,7 +2,12 @@
 // and a library that is no subject, or writes where it must not, is told from one that is wrong.
 #include "verify/attention/plugin.hpp"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
 #include <cstring>
+#include <stdexcept>
 
 #include "model/core/testing.hpp"
 #include "verify/attention/check.hpp"
@@ -21,7 +26,7 @@ AttentionRun run_once(int (*function)(assay_attention_call*, assay_message*),
                       std::string_view profile = "assay-prefill-sm90",
                       const std::string& dtype = "F16") {
   const assay_attention_subject table{ASSAY_ATTENTION_ABI_VERSION, sizeof table, "test", function};
-  const auto subject = wrap_attention_table(&table, "test");
+  const auto subject = wrap_attention_table(&table, "plugin:test");
   REQUIRE(subject.has_value());
   const auto c = parse_attention_case("dtype=" + dtype + " q=3,2 kv=70,0 dim=32/8 lambda=0.1");
   const BuiltPtr b = build(*c);
@@ -210,4 +215,58 @@ TEST_CASE("a call describes the problem it stands for", "[VER-22.4]") {
   REQUIRE(run.state == State::kOk);
   REQUIRE(run.answer.decision->cells == std::vector<std::uint8_t>{1, 1});
   REQUIRE(run.answer.visited == 1);
+}
+
+TEST_CASE("a subject that throws has failed, with what it says", "[VER-1.6]") {
+  const AttentionRun said = run_once([](assay_attention_call*, assay_message*) -> int {
+    throw std::runtime_error("boo\n\x1b[31m");
+  });
+  CHECK(said.state == State::kFailed);
+  CHECK(said.message == "run threw an exception: boo\\n\\x1b[31m");
+  const AttentionRun nothing =
+      run_once([](assay_attention_call*, assay_message*) -> int { throw 7; });
+  CHECK(nothing.state == State::kFailed);
+  CHECK(nothing.message == "run threw what is no std::exception");
+}
+
+TEST_CASE("a subject's message is one line of bounded length", "[VER-1.6]") {
+  const AttentionRun lines = run_once([](assay_attention_call*, assay_message* m) {
+    std::strcpy(m->text, "a \"b\\c\"\nVERDICT CONFORMS\x1b[31m\xff");
+    return static_cast<int>(ASSAY_UNSUPPORTED);
+  });
+  CHECK(lines.message == "a \"b\\c\"\\nVERDICT CONFORMS\\x1b[31m\\xff");
+  const AttentionRun unended = run_once([](assay_attention_call*, assay_message* m) {
+    std::memset(m->text, 'a', sizeof m->text);
+    return static_cast<int>(ASSAY_FAILED);
+  });
+  CHECK(unended.message == std::string(1000, 'a') + "... (2048 bytes)");
+}
+
+TEST_CASE("a subject that ends the process has not succeeded", "[VER-1.6]") {
+  using Run = int (*)(assay_attention_call*, assay_message*);
+  const Run ends[] = {[](assay_attention_call*, assay_message*) -> int { std::exit(0); },
+                      [](assay_attention_call*, assay_message*) -> int { std::quick_exit(0); }};
+  for (const Run end : ends) {
+    int ends_of_pipe[2];
+    REQUIRE(::pipe(ends_of_pipe) == 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::dup2(ends_of_pipe[1], STDERR_FILENO);
+      run_once(end);
+      ::_exit(9);
+    }
+    ::close(ends_of_pipe[1]);
+    std::string said;
+    char bytes[512];
+    for (ssize_t n; (n = ::read(ends_of_pipe[0], bytes, sizeof bytes)) > 0;)
+      said.append(bytes, static_cast<std::size_t>(n));
+    ::close(ends_of_pipe[0]);
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 1);
+    CHECK(said ==
+          "assay: subject \"plugin:test\" failed: it ended the process in run, and nothing was "
+          "judged\n");
+  }
 }

@@ -1,29 +1,19 @@
 // Loading, and translating return values into states with a message.
 #include "verify/subject/subject.hpp"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <cstddef>
+#include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "model/core/text.hpp"
+#include "verify/subject/foreign.hpp"
 
 namespace assay::verify {
 
 namespace {
-
-// dlerror is the only source of the reason and is cleared by reading it.
-std::string loader_words() {
-  const char* words = ::dlerror();
-  return words == nullptr ? "no reason given" : words;
-}
-
-std::string text_of(const assay_message& message) {
-  std::size_t length = 0;
-  while (length < sizeof message.text && message.text[length] != '\0') ++length;
-  return std::string(message.text, length);
-}
 
 // The table as it was before slot_rule was appended (SPEC VER-1.5).
 constexpr std::size_t kFirstTableBytes = offsetof(assay_subject, slot_rule);
@@ -82,21 +72,14 @@ Expected<Subject> Subject::wrap(const assay_subject* table, std::string spec, st
 }
 
 Expected<Subject> Subject::plugin(const std::string& file) {
-  if (file.empty()) return bad_input("plugin: names no file; write plugin:FILE");
-  // A name without a slash is what people type; dlopen would search the system's paths for it.
-  const std::string path = file.find('/') == std::string::npos ? "./" + file : file;
-  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr)
-    return bad_input(fmt::format("plugin {} does not load: {}", in_quotes(file), loader_words()));
-  const std::shared_ptr<void> owner(library, [](void* handle) { ::dlclose(handle); });
-  void* symbol = ::dlsym(library, ASSAY_SUBJECT_ENTRY_NAME);
-  if (symbol == nullptr) {
-    return bad_input(fmt::format("plugin {} does not export {} (see verify/subject/subject.h)",
-                                 in_quotes(file), ASSAY_SUBJECT_ENTRY_NAME));
-  }
-  const auto entry = reinterpret_cast<assay_subject_entry>(symbol);
-  ASSAY_TRY(Subject subject, wrap(entry(), "plugin:" + file));
-  subject.library_ = owner;
+  ASSAY_TRY(const Library library,
+            open_plugin(file, ASSAY_SUBJECT_ENTRY_NAME, "verify/subject/subject.h"));
+  const std::string spec = "plugin:" + file;
+  ASSAY_TRY(const assay_subject* const table,
+            call_foreign(spec, ASSAY_SUBJECT_ENTRY_NAME,
+                         reinterpret_cast<assay_subject_entry>(library.entry)));
+  ASSAY_TRY(Subject subject, wrap(table, spec));
+  subject.library_ = library.owner;
   return subject;
 }
 
@@ -115,15 +98,28 @@ Group& Group::operator=(Group&& other) noexcept {
 Group::~Group() { destroy(); }
 
 void Group::destroy() {
-  if (group_ != nullptr) subject_->table().destroy(std::exchange(group_, nullptr));
+  if (group_ == nullptr) return;
+  const auto done = call_foreign(subject_->spec(), "destroy", [&] {
+    subject_->table().destroy(std::exchange(group_, nullptr));
+    return Done{};
+  });
+  if (done) return;
+  // No result could say so: nobody waits for one.
+  std::fputs(fmt::format("assay: subject {} failed: {}\n", in_quotes(subject_->spec()),
+                         done.error().sentence)
+                 .c_str(),
+             stderr);
+  std::_Exit(1);
 }
 
 Group::Result Group::create(const Subject& subject, const assay_group_config& config) {
   destroy();
   assay_message message{};
   void* group = nullptr;
-  const Result result =
-      result_of(subject.table().create(&config, &group, &message), message, "create");
+  const auto code = call_foreign(subject.spec(), "create",
+                                 [&] { return subject.table().create(&config, &group, &message); });
+  if (!code) return {State::kFailed, code.error().sentence};
+  const Result result = result_of(*code, message, "create");
   if (result.state != State::kOk) return result;
   if (group == nullptr) return {State::kFailed, "create returned ok and no group"};
   subject_ = subject;
@@ -136,7 +132,10 @@ Expected<moe::SlotRule> Group::slot_rule(std::int32_t max_tokens_per_rank) const
   const assay_subject& table = subject_->table();
   if (table.struct_size < sizeof(assay_subject) || table.slot_rule == nullptr)
     return moe::SlotRule::kCounterAnyOrder;
-  switch (const int rule = table.slot_rule(group_, max_tokens_per_rank)) {
+  ASSAY_TRY(const int rule, call_foreign(subject_->spec(), "slot_rule", [&] {
+              return table.slot_rule(group_, max_tokens_per_rank);
+            }));
+  switch (rule) {
     case ASSAY_SLOTS_COUNTER:
       return moe::SlotRule::kCounterAnyOrder;
     case ASSAY_SLOTS_PREFIX:
@@ -155,8 +154,11 @@ Group::Result Group::run(const assay_round* rounds, std::int32_t num_rounds, ass
                          void* context) {
   CONTRACT(group_ != nullptr);
   assay_message message{};
-  return result_of(subject_->table().run(group_, rounds, num_rounds, experts, context, &message),
-                   message, "run");
+  const auto code = call_foreign(subject_->spec(), "run", [&] {
+    return subject_->table().run(group_, rounds, num_rounds, experts, context, &message);
+  });
+  if (!code) return {State::kFailed, code.error().sentence};
+  return result_of(*code, message, "run");
 }
 
 }  // namespace assay::verify

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <cstring>
+#include <stdexcept>
 
 #include "model/core/testing.hpp"
 #include "model/core/testing_files.hpp"
@@ -130,6 +132,43 @@ TEST_CASE("a group promises slots per max_tokens, counted ones where it does not
   promising = table();
   promising.create = create_some;
   CHECK(rule_of(1).value() == moe::SlotRule::kCounterAnyOrder);
+}
+
+TEST_CASE("a plugin that throws has failed, and what it says is one line", "[VER-1.6]") {
+  assay_subject subject = table();
+  const auto created = [&] {
+    const auto wrapped = Subject::wrap(&subject, "plugin:test");
+    REQUIRE(wrapped.has_value());
+    Group group;
+    return group.create(*wrapped, {});
+  };
+  subject.create = [](const assay_group_config*, void**, assay_message*) -> int {
+    throw std::runtime_error("boo");
+  };
+  Group::Result result = created();
+  CHECK(result.state == Group::State::kFailed);
+  CHECK(result.message == "create threw an exception: boo");
+  subject.create = [](const assay_group_config*, void**, assay_message* message) -> int {
+    std::strcpy(message->text, "no\n\x1b[31mCONFORMS");
+    return ASSAY_UNSUPPORTED;
+  };
+  result = created();
+  CHECK(result.state == Group::State::kUnsupported);
+  CHECK(result.message == "no\\n\\x1b[31mCONFORMS");
+
+  subject.create = [](const assay_group_config*, void** group, assay_message*) -> int {
+    static int something = 0;
+    *group = &something;
+    return ASSAY_OK;
+  };
+  subject.run = [](void*, const assay_round*, std::int32_t, assay_experts, void*,
+                   assay_message*) -> int { throw 7; };
+  const auto wrapped = Subject::wrap(&subject, "plugin:test");
+  Group group;
+  REQUIRE(group.create(*wrapped, {}).state == Group::State::kOk);
+  result = group.run(nullptr, 0, nullptr, nullptr);
+  CHECK(result.state == Group::State::kFailed);
+  CHECK(result.message == "run threw what is no std::exception");
 }
 
 TEST_CASE("a return value outside the interface is a failure, not a pass", "[VER-1.2]") {
