@@ -144,7 +144,9 @@ Action declare_verify(Arguments& arguments) {
                            suite_names()),
       arguments.option(
           "--case", "LINE",
-          fmt::format("only this case; missing keys are from \"{}\"", print(default_case()))),
+          fmt::format("only this case; of dispatch and combine, missing keys are from \"{}\"; {}; "
+                      "{}",
+                      print(default_case()), attention_case_help(), long_case_help())),
       arguments.option("--recipe", "NAME",
                        "bf16, fp8_block128, mxfp8 or nvfp4 (default: the suite's)"),
       arguments.option("--profile", "NAME",

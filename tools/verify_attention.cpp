@@ -115,6 +115,11 @@ bool is_attention(const OptionalText& suite) {
   return suite && (*suite == kSuite || std::string_view(*suite).substr(0, kDot.size()) == kDot);
 }
 
+std::string attention_case_help() {
+  return fmt::format("of attention, keys are {}; those missing are from \"{}\"",
+                     verify::attention_case_keys(), print(verify::AttentionCase{}));
+}
+
 Expected<verify::AttentionSuiteOptions> parse_suite_options(const VerifyAttentionArguments& from) {
   verify::AttentionSuiteOptions options;
   ASSAY_TRY(options.budget_seconds, integer_or<std::int32_t>("--budget", from.budget, 0, 86400, 5));

@@ -31,6 +31,9 @@ struct VerifyAttentionArguments {
 bool is_attention(const OptionalText& suite);
 // --budget, --seed and --allow-vacuous, and that nothing of dispatch and combine is given.
 Expected<verify::AttentionSuiteOptions> parse_suite_options(const VerifyAttentionArguments& from);
+// What --case takes of attention: keys, their meanings and defaults.
+std::string attention_case_help();
+std::string long_case_help();
 // --suite attention.long, which is no property (verify_long.cpp).
 Expected<ExitCode> run_verify_long(const VerifyAttentionArguments& from);
 Expected<ExitCode> run_verify_attention(const VerifyAttentionArguments& from);

@@ -16,6 +16,10 @@ namespace assay::tools {
 
 using namespace verify;
 
+std::string long_case_help() {
+  return fmt::format("of attention.long, missing keys are from \"{}\"", print(LongCase{}));
+}
+
 Expected<ExitCode> run_verify_long(const VerifyAttentionArguments& from) {
   ASSAY_TRY(const Output output, Output::open(from.json, {}));
   if (from.subject.value_or("sim") != "cuda")

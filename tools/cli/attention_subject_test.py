@@ -42,7 +42,7 @@ class Subjects(Attention):
         self.refuse(*common, "--subject", self.PLUGIN, "--got", made, says=["--got", "--subject"])
         if no_gpu() is not None:
             told = self.refuse(*common, "--subject", "cuda", code=UNSUPPORTED,
-                               says=['"cuda" needs', "there is plugin:FILE"])
+                               says=['"cuda" needs', "allowed here is plugin:FILE"])
             self.assertNotIn("sim", told)  # which it refuses
         self.refuse(*common, says="--got is missing")
         self.refuse(*common[:-1], "any", "--subject", self.PLUGIN, says="any")
@@ -72,7 +72,7 @@ class Cuda(Command):
     @unittest.skipIf(no_gpu() is None, "there is a GPU")
     def test_without_a_gpu(self):
         self.assertRegex(no_gpu(), r'\Aassay: subject "cuda" needs [^\n]+\n\Z')
-        self.assertIn("there are sim and plugin:FILE", no_gpu())
+        self.assertIn("allowed here are sim and plugin:FILE", no_gpu())
         told = self.refuse(*SUITE, "attention.long", "--subject", "cuda", says='"cuda" needs',
                            code=UNSUPPORTED)
         self.assertNotRegex(told, "sim|plugin")  # which it refuses

@@ -105,6 +105,11 @@ class Verdicts(Attention):
             others = [p for p in (OURS, FMHA) if p != profile]
             fits = [r for r in told["reasons"] if r.startswith("profiles that fit")]
             self.assertFalse([p for p in others for r in fits if p in r])
+            # Who was not compared, and why: these decide for other units.
+            units = [r for r in told["reasons"] if "its decision is for assay.unit_rows" in r]
+            self.assertTrue(units)
+            for reason in units:
+                self.assertRegex(reason, r"not compared with .*: .*; the profile decides for \d+")
         self.assertIn(f"profile {FMHA} fits instead", self.diagnoses(
             "attention", self.make(LAYOUTS["packed"], OURS, *FACTOR),
             self.part(self.make(LAYOUTS["packed"], FMHA, *FACTOR, name="f.safetensors"), "out")))

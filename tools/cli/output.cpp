@@ -38,11 +38,12 @@ std::filesystem::path spelled(const std::string& path) {
 
 Status check_writable(const std::string& path) {
   namespace fs = std::filesystem;
+  if (path.empty()) return cannot_write(path, "the name is empty");
   std::error_code failed;
   const fs::path target = fs::weakly_canonical(path, failed);
   if (failed) return cannot_write(path, failed.message());
   const fs::file_status status = fs::status(target, failed);
-  if (path.empty() || fs::is_directory(status) || path.back() == '/')
+  if (fs::is_directory(status) || path.back() == '/')
     return cannot_write(path, "it names a directory, not a file");
   if (fs::exists(status) && !fs::is_regular_file(status))
     return cannot_write(path, "it exists and is not a regular file");

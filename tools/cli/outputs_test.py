@@ -129,6 +129,8 @@ class Outputs(Attention):
                                (self.out, "directory"), (self.out / "no" / "such", "No such file")):
                 with self.subTest(name=name, path=path):
                     self.refuse(*words, *output(pathlib.Path(path)), says=["cannot write", says])
+            if name in ("golden", "configuration", "checkpoint", "plot"):
+                self.refuse(*words, *output(""), says=['cannot write ""', "the name is empty"])
 
     def test_a_full_standard_output_is_noticed_by_each(self):
         for name, (words, _) in self.commands.items():

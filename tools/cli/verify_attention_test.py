@@ -51,6 +51,13 @@ class Table(Command):
                 self.refuse(*SUITE, *arguments, says=says)
 
 
+    def test_help_has_the_keys_of_a_case_and_their_defaults(self):
+        text = " ".join(self.succeed("verify", "--help").split())
+        for part in ("kv (keys of each request)", "window:N or chunked:N", "factor",
+                     "dtype=BF16 heads=1/1 dim=96/32 q=128 kv=512 mask=full", "kernel=prefill"):
+            self.assertIn(part, text)
+
+
 class Mutants(Command):
     def test_a_mutant_is_caught_and_its_repro_line_repeats_it(self):
         text = self.succeed(*SUITE, "attention.tie", "--mutant", "not_strict", code=MISMATCH)

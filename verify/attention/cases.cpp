@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 
 #include "model/core/case_text.hpp"
 #include "model/core/text.hpp"
@@ -27,16 +28,16 @@ constexpr Key kKeys[] = {
     {"q", "query rows of each request"},
     {"kv", "keys of each request"},
     {"mask", "full, causal, window:N or chunked:N"},
-    {"align", "bottom_right or top_left"},
-    {"custom", "1: a random third of the rest is hidden"},
+    {"align", "bottom_right, the default, or top_left"},
+    {"custom", "1: a random third of the rest is hidden; 0 by default"},
     {"lambda", "threshold; neither it nor factor: no skipping"},
     {"factor", "threshold times a length"},
-    {"spread", "of the queries"},
-    {"contrast", "nats between blocks of keys"},
-    {"block", "keys of such a block"},
-    {"page", "rows of a page, 0: contiguous"},
-    {"splits", "pieces that keys are cut into"},
-    {"scale", "of q . k, 0: 1 / sqrt(dim)"},
+    {"spread", "of the queries, 1 by default"},
+    {"contrast", "nats between blocks of keys, 0 by default"},
+    {"block", "keys of such a block, 128 by default"},
+    {"page", "rows of a page; 0, the default: contiguous"},
+    {"splits", "pieces that keys are cut into, 1 by default"},
+    {"scale", "of q . k; 0, the default: 1 / sqrt(dim)"},
     {"seed", "of the data"},
 };
 constexpr std::int32_t kLengthMax = 1 << 20;
@@ -44,6 +45,10 @@ constexpr std::int32_t kLengthMax = 1 << 20;
 Expected<float> parse_real(std::string_view name, std::string_view text, float min, float max) {
   float value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc::result_out_of_range && end == text.data() + text.size())
+    return bad_input(fmt::format(
+        "{} is {}, which f32 does not hold; allowed are 0 and numbers from {:.3g} to {}", name,
+        in_quotes(text), std::numeric_limits<float>::denorm_min(), max));
   if (error != std::errc() || end != text.data() + text.size() || !(value >= min && value <= max))
     return bad_input(fmt::format("{} is {}; allowed are numbers from {} to {}", name,
                                  in_quotes(text), min, max));
@@ -85,8 +90,8 @@ Status parse_mask(std::string_view text, AttentionCase& c) {
            : word == "window" ? MaskKind::kWindow
                               : MaskKind::kChunked;
   if (!sized) return Done{};
-  ASSAY_TRY(c.mask_size,
-            parse_integer<std::int32_t>("mask", text.substr(colon + 1), 1, kLengthMax));
+  ASSAY_TRY(c.mask_size, parse_integer<std::int32_t>(fmt::format("N of mask={}:N", word),
+                                                     text.substr(colon + 1), 1, kLengthMax));
   return Done{};
 }
 

@@ -62,6 +62,13 @@ TEST_CASE("an attention case is what its line says, and back", "[VER-22.1]") {
   REQUIRE(c->threshold.value == 0.02f);
 }
 
+TEST_CASE("the defaults that the help tells are those of a case", "[VER-22.1]") {
+  const auto told = parse_attention_case(
+      "align=bottom_right custom=0 spread=1 contrast=0 block=128 page=0 splits=1 scale=0");
+  REQUIRE(told.has_value());
+  CHECK(*told == AttentionCase{});
+}
+
 TEST_CASE("a line that is no attention case is refused with what is allowed", "[VER-22.1]") {
   const std::pair<const char*, const char*> wrong[] = {
       {"q=1 q=2", "q"},
@@ -72,6 +79,9 @@ TEST_CASE("a line that is no attention case is refused with what is allowed", "[
       {"mask=diagonal", "chunked:N"},
       {"mask=window", "window:N"},
       {"mask=full:3", "mask"},
+      {"mask=window:0", "N of mask=window:N is 0;"},
+      {"lambda=1e-50", "\"1e-50\", which f32 does not hold"},
+      {"factor=1e50", "\"1e50\", which f32 does not hold"},
       {"lambda=nan", "lambda"},
       {"lambda=-1", "lambda"},
       {"lambda=0.1 factor=2", "both"},

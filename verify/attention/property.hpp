@@ -97,6 +97,7 @@ class Trial {
   const AttentionCoverage& coverage() const { return coverage_; }
 
  private:
+  void cover(const Ran& ran);
   void judge(const Ran& ran);
   void judge_counters(const Ran& ran);
 

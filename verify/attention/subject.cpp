@@ -54,7 +54,7 @@ Expected<std::unique_ptr<AttentionSubject>> load_attention_subject(
   if (spec == "cuda") {
     auto cuda = load_cuda_attention(mutant);
     if (cuda || cuda.error().kind != ErrorKind::kUnsupported) return cuda;
-    return unsupported(fmt::format("{}; without it, there {}plugin:FILE", cuda.error().sentence,
+    return unsupported(fmt::format("{}; allowed here {}plugin:FILE", cuda.error().sentence,
                                    sim_allowed ? "are sim and " : "is "));
   }
   if (mutant)

@@ -176,6 +176,45 @@ TEST_CASE("properties of skipping are not served by a subject that reports no de
   CHECK(table.verdict() == Verdict::kUnsupported);
 }
 
+// A property makes its own data of a case, which somebody's masks and lengths can undo.
+TEST_CASE("on a case of somebody's choice the profile itself is at worst mistrusted",
+          "[VER-23.5]") {
+  const char* lines[] = {
+      "q=4 kv=300 lambda=0.02 contrast=8",
+      "q=4 kv=300 factor=2 contrast=8 custom=1",
+      "q=4 kv=130 page=3 lambda=0.02 contrast=8",
+      "q=5 kv=300 heads=4/2 mask=window:20 lambda=0.3 contrast=8 block=50",
+      "q=5,2 kv=300,40 mask=chunked:7 lambda=0.02 contrast=2",
+      "q=9 kv=5 mask=causal align=top_left lambda=0.02",
+      "q=130 kv=200 mask=causal align=top_left lambda=0.5 contrast=8 block=64",
+      "q=0,3 kv=7,0 lambda=20",
+  };
+  AttentionSuiteOptions options = quick();
+  options.flips = false;
+  std::set<std::string_view> undone;
+  for (const char* line : lines) {
+    const auto c = parse_attention_case(line);
+    REQUIRE(c.has_value());
+    options.only = *c;
+    for (const char* name : {"assay-prefill-sm90", "assay-decode-sm90", "trtllm-fmha_v2-sm90"})
+      for (const Property& property : properties()) {
+        CAPTURE(line, name, property.name);
+        const AttentionCell cell =
+            run_attention_cell(property, profile_named(name), simulated_attention(), options);
+        REQUIRE(cell.state != State::kMismatch);
+        if (cell.reason.find("own emulation breaks") == std::string::npos) continue;
+        REQUIRE(cell.state == State::kMistrusted);
+        undone.insert(property.name);
+      }
+  }
+  CHECK(undone.count("one_hot") == 1);
+  // These make of any case what they ask about.
+  for (const char* name : {"own_length", "large_offsets", "groups", "paged", "repeat"}) {
+    CAPTURE(name);
+    CHECK(undone.count(name) == 0);
+  }
+}
+
 TEST_CASE("lambdas and pages and custom masks of a case stay what they are", "[VER-23.5]") {
   const auto cell = [](const char* property, const char* line) {
     const auto c = parse_attention_case(line);

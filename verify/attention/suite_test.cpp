@@ -194,6 +194,13 @@ TEST_CASE("a subject is held to its profile's promises and bits, and no others",
       run_attention_cell(property_named("trace"), ours, declines, options);
   REQUIRE(declined.state == State::kUnsupported);
   REQUIRE(declined.reason == "not today");
+  CHECK(declined.coverage.runs == 0);
+  CHECK(declined.coverage.kept == 0);
+  AttentionTable table;
+  table.properties = {declined.property};
+  table.profiles = {&ours};
+  table.cells = {declined};
+  CHECK(to_text(worst_report(table, "")).find("\nCOMPARED   nothing\n") != std::string::npos);
   const AttentionFunction fails(
       "fails", [](const attention::Profile&, const attention::Problem&, int) {
         return AttentionRun{AttentionRun::State::kFailed, "illegal address", {}};
@@ -201,45 +208,6 @@ TEST_CASE("a subject is held to its profile's promises and bits, and no others",
   const AttentionCell failed = run_attention_cell(property_named("trace"), ours, fails, options);
   REQUIRE(failed.state == State::kMismatch);
   REQUIRE(failed.finding->violation->sentence.find("illegal address") != std::string::npos);
-}
-
-// A property makes its own data of a case, which somebody's masks and lengths can undo.
-TEST_CASE("on a case of somebody's choice the profile itself is at worst mistrusted",
-          "[VER-23.5]") {
-  const char* lines[] = {
-      "q=4 kv=300 lambda=0.02 contrast=8",
-      "q=4 kv=300 factor=2 contrast=8 custom=1",
-      "q=4 kv=130 page=3 lambda=0.02 contrast=8",
-      "q=5 kv=300 heads=4/2 mask=window:20 lambda=0.3 contrast=8 block=50",
-      "q=5,2 kv=300,40 mask=chunked:7 lambda=0.02 contrast=2",
-      "q=9 kv=5 mask=causal align=top_left lambda=0.02",
-      "q=130 kv=200 mask=causal align=top_left lambda=0.5 contrast=8 block=64",
-      "q=0,3 kv=7,0 lambda=20",
-  };
-  AttentionSuiteOptions options = quick();
-  options.flips = false;
-  std::set<std::string_view> undone;
-  for (const char* line : lines) {
-    const auto c = parse_attention_case(line);
-    REQUIRE(c.has_value());
-    options.only = *c;
-    for (const char* name : {"assay-prefill-sm90", "assay-decode-sm90", "trtllm-fmha_v2-sm90"})
-      for (const Property& property : properties()) {
-        CAPTURE(line, name, property.name);
-        const AttentionCell cell =
-            run_attention_cell(property, profile_named(name), simulated_attention(), options);
-        REQUIRE(cell.state != State::kMismatch);
-        if (cell.reason.find("own emulation breaks") == std::string::npos) continue;
-        REQUIRE(cell.state == State::kMistrusted);
-        undone.insert(property.name);
-      }
-  }
-  CHECK(undone.count("one_hot") == 1);
-  // These make of any case what they ask about.
-  for (const char* name : {"own_length", "large_offsets", "groups", "paged", "repeat"}) {
-    CAPTURE(name);
-    CHECK(undone.count(name) == 0);
-  }
 }
 
 TEST_CASE("a failing random case is replaced by a smaller one, and the report repeats it",

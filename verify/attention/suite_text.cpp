@@ -201,7 +201,7 @@ Report worst_report(const AttentionTable& table, std::string_view mutant) {
         fmt::format("the profile violates it by design ({}), so a subject need "
                     "not hold it",
                     cell.prediction.field));
-  report.compared = {{"cases", cell.cases},
+  report.compared = {{"cases", cell.cases - cell.declined},
                      {"calls", cell.coverage.runs},
                      {"tiles kept", cell.coverage.kept},
                      {"tiles skipped", cell.coverage.skipped}};

@@ -37,16 +37,13 @@ const Trial::Ran* Trial::run(const attention::Problem& problem, int threads) {
   ran.expected = *std::move(expected);
   ran.expected_decision = attention::decision_map(*ran.emulator, ran.expected);
   const attention::Counters& counters = ran.expected.counters;
-  ++coverage_.runs;
-  coverage_.elements += static_cast<std::int64_t>(ran.expected.out.size());
-  coverage_.skipped += counters.skipped + counters.partly_zeroed;
-  coverage_.kept += counters.visited - counters.skipped;
   if (subject_.is_profile()) {
     ran.answer.out = ran.expected.out;
     if (ran.expected.lse_form != attention::LseForm::kNone) ran.answer.lse = ran.expected.lse;
     ran.answer.decision = ran.expected_decision;
     ran.answer.visited = counters.visited;
     ran.answer.skipped = counters.skipped;
+    cover(ran);
     return &ran;
   }
   AttentionRun got = subject_.run(profile_, problem, threads);
@@ -58,6 +55,7 @@ const Trial::Ran* Trial::run(const attention::Problem& problem, int threads) {
     fail("the subject failed: " + got.message);
     return nullptr;
   }
+  cover(ran);
   ran.answer = std::move(got.answer);
   if (ran.answer.out.size() != ran.expected.out.size()) {
     fail(fmt::format("out has {} elements; the problem has {}", ran.answer.out.size(),
@@ -74,6 +72,15 @@ const Trial::Ran* Trial::run(const attention::Problem& problem, int threads) {
   if (ran.answer.decision && ran.answer.decision->extents != ran.expected_decision.extents)
     ran.answer.decision.reset();
   return &ran;
+}
+
+// Of calls that were answered: one that is declined compares nothing.
+void Trial::cover(const Ran& ran) {
+  const attention::Counters& counters = ran.expected.counters;
+  ++coverage_.runs;
+  coverage_.elements += static_cast<std::int64_t>(ran.expected.out.size());
+  coverage_.skipped += counters.skipped + counters.partly_zeroed;
+  coverage_.kept += counters.visited - counters.skipped;
 }
 
 // Equal answers need no judge; it emulates once more to say what differs (SPEC VER-21).

@@ -28,7 +28,7 @@ std::string show_where(const Mismatch& mismatch) {
   std::string text;
   for (const Coordinate& place : mismatch.where)
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", place.name, place.value);
-  return text.empty() ? "no place" : text;
+  return text;
 }
 
 std::string show_values(const Values& values) {
@@ -70,12 +70,14 @@ void add_terms(const Mismatch& mismatch, std::vector<std::string>& lines) {
 
 void add_first(const Mismatch& mismatch, std::vector<std::string>& lines) {
   lines.push_back(line("WHAT", mismatch.sentence));
-  lines.push_back(line("FIRST", show_where(mismatch)));
+  if (!mismatch.where.empty()) lines.push_back(line("FIRST", show_where(mismatch)));
   if (mismatch.values) lines.push_back(line("VALUES", show_values(*mismatch.values)));
   add_terms(mismatch, lines);
   for (std::size_t i = 0; i < std::min(kDiagnosesMax, mismatch.diagnoses.size()); ++i)
     lines.push_back(line(i == 0 ? "DIAGNOSIS" : "", mismatch.diagnoses[i]));
-  if (mismatch.diagnoses.empty()) lines.push_back(line("DIAGNOSIS", "no known pattern fits"));
+  // Patterns are of elements: what has neither a place nor values was held against none.
+  if (mismatch.diagnoses.empty() && (!mismatch.where.empty() || mismatch.values))
+    lines.push_back(line("DIAGNOSIS", "no known pattern fits"));
   if (mismatch.ulp) lines.push_back(line("ULP", mismatch.ulp->print()));
 }
 
@@ -124,7 +126,9 @@ std::string compared_line(const Report& report) {
   std::string text;
   for (const auto& [name, elements] : report.compared)
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", elements, name);
-  return line("COMPARED", text);
+  const bool nothing = std::all_of(report.compared.begin(), report.compared.end(),
+                                   [](const auto& one) { return one.second == 0; });
+  return line("COMPARED", nothing ? "nothing" : text);
 }
 
 // Broken at spaces, with what follows in the second column; a line of more parts than people read,

@@ -77,6 +77,21 @@ TEST_CASE("the report reads as it always did", "[VER-3.2]") {
   CHECK(to_text(example()) == kGolden);
 }
 
+TEST_CASE("what has no place and was held against no pattern says neither", "[VER-3.2]") {
+  Report report = example();
+  Mismatch failed;
+  failed.check = "attention.run";
+  failed.sentence = "the subject failed: row 3 of request 1 is beyond memory";
+  report.mismatches = {failed};
+  const std::string text = to_text(report);
+  CHECK(text.find("FIRST") == std::string::npos);
+  CHECK(text.find("DIAGNOSIS") == std::string::npos);
+  CHECK(text.find("row 3 of request 1") != std::string::npos);
+  report.mismatches[0].where = {{"row", 3}};
+  CHECK(to_text(report).find("FIRST      row 3\nDIAGNOSIS  no known pattern fits\n") !=
+        std::string::npos);
+}
+
 TEST_CASE("JSON has what the text has", "[VER-3.3]") {
   const nlohmann::ordered_json json = to_json(example());
   CHECK(json["verdict"] == "MISMATCH");

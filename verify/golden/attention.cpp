@@ -213,8 +213,8 @@ Status check_unit_metadata(const TensorFile& got, const Resolved& r) {
   for (const auto& [key, value] : unit_metadata(r)) {
     const auto has = got.metadata(key);
     if (has && *has != value)
-      return bad_input(fmt::format("{}: its decision is for {} {}; profile {} decides for {}",
-                                   got.path(), key, in_quotes(*has), r.profile->name, value));
+      return bad_input(fmt::format("{}: its decision is for {} {}; the profile decides for {}",
+                                   got.path(), key, in_quotes(*has), value));
   }
   return Done{};
 }

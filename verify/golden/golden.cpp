@@ -161,8 +161,9 @@ Nearness nearness_of(const GoldenComparison& found) {
 // Every profile in turn. The report is that of the nearest, the first of equals.
 Expected<Report> check_any(const GoldenOp& op, const GoldenRequest& request, const TensorFile& file,
                            const TensorFile& got, bool allow_vacuous, const Report& title) {
-  std::vector<std::string> fitting, roughly, unjudged, impossible;
-  std::optional<Error> last_error;
+  std::vector<std::string> fitting, roughly, unjudged;
+  // What keeps profiles from being compared with these tensors, and which it keeps.
+  std::vector<std::pair<Error, std::vector<std::string>>> impossible;
   std::optional<Nearness> nearest;
   std::string nearest_profile;
   Report report;
@@ -170,8 +171,12 @@ Expected<Report> check_any(const GoldenOp& op, const GoldenRequest& request, con
     ASSAY_TRY(const GoldenInput in, read_parameters(op, file, request.settings, profile));
     auto found = compare(op, in, got, false);
     if (!found) {
-      impossible.push_back(profile);
-      last_error = found.error();
+      const auto same = [&](const auto& one) {
+        return one.first.sentence == found.error().sentence;
+      };
+      auto at = std::find_if(impossible.begin(), impossible.end(), same);
+      if (at == impossible.end()) at = impossible.insert(at, {found.error(), {}});
+      at->second.push_back(profile);
       continue;
     }
     const Nearness near = nearness_of(*found);
@@ -184,7 +189,7 @@ Expected<Report> check_any(const GoldenOp& op, const GoldenRequest& request, con
     report = title;
     tell(op, in, *std::move(found), allow_vacuous, report);
   }
-  if (!nearest) return *last_error;
+  if (!nearest) return impossible.back().first;
   if (nearest->first == 2) {  // no profile fits: what would explain the nearest?
     ASSAY_TRY(const GoldenInput in, read_parameters(op, file, request.settings, nearest_profile));
     ASSAY_TRY(GoldenComparison found, compare(op, in, got, true));
@@ -200,8 +205,9 @@ Expected<Report> check_any(const GoldenOp& op, const GoldenRequest& request, con
   if (!unjudged.empty())
     report.reasons.push_back(
         fmt::format("not told apart, their bits are not known: {}", joined(unjudged)));
-  if (!impossible.empty())
-    report.reasons.push_back(fmt::format("not for these tensors: {}", joined(impossible)));
+  for (const auto& [error, profiles] : impossible)
+    report.reasons.push_back(
+        fmt::format("not compared with {}: {}", joined(profiles), error.sentence));
   return report;
 }
 
