@@ -38,17 +38,6 @@ constexpr const char* kModels = "deepseek_v3,deepseek_v4_1_flash,gpt_oss,kimi_k3
 constexpr const char* kBatches = "1,8,64,256,512,2048,4096";
 constexpr const char* kRecipes = "bf16,mxfp8";
 
-std::vector<std::string> list_of(const OptionalText& text, const char* fallback) {
-  std::vector<std::string> parts(1);
-  for (const char c : text.value_or(fallback)) {
-    if (c == ',')
-      parts.emplace_back();
-    else
-      parts.back() += c;
-  }
-  return parts;
-}
-
 // Tokens of the trace in its order, the next rank's behind the last one's, from the start again
 // when they run out.
 std::vector<std::vector<std::int32_t>> ids_of(const traces::Trace& trace, std::int32_t layer,

@@ -32,17 +32,6 @@ struct BenchAttentionArguments {
   const OptionalText& json;
 };
 
-std::vector<std::string> list_of(const OptionalText& text, const char* fallback) {
-  std::vector<std::string> parts(1);
-  for (const char c : text.value_or(fallback)) {
-    if (c == ',')
-      parts.emplace_back();
-    else
-      parts.back() += c;
-  }
-  return parts;
-}
-
 Expected<Dtype> parse_dtype(const std::string& name) {
   for (const auto& [word, dtype] : {std::pair{"bf16", Dtype::kBf16}, std::pair{"fp16", Dtype::kF16},
                                     std::pair{"fp8", Dtype::kF8E4m3}})

@@ -122,4 +122,15 @@ Expected<IndexRange> parse_range(std::string_view name, const OptionalText& text
   return range;
 }
 
+std::vector<std::string> list_of(const OptionalText& text, const char* fallback) {
+  std::vector<std::string> parts(1);
+  for (const char c : text.value_or(fallback)) {
+    if (c == ',')
+      parts.emplace_back();
+    else
+      parts.back() += c;
+  }
+  return parts;
+}
+
 }  // namespace assay::tools

@@ -76,5 +76,7 @@ Expected<T> integer_or(std::string_view name, const OptionalText& text, T value_
   return parse_integer<T>(name, *text, value_min, value_max);
 }
 Expected<IndexRange> parse_range(std::string_view name, const OptionalText& text);
+// The parts between commas, empty ones too; of `fallback` if the option was not given.
+std::vector<std::string> list_of(const OptionalText& text, const char* fallback);
 
 }  // namespace assay::tools
