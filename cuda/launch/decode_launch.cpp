@@ -84,7 +84,7 @@ Status launch_decode_kernel(const AttentionCall& call, const DecodeKernel& kerne
   const std::int64_t work = units * splits;
 
   DecodeParams params{};
-  ASSAY_CHECK(fill_params(call, device, kDecodeKvTile, kernel.fetch_bytes, params.call));
+  ASSAY_CHECK(fill_params(call, device, kDecodeKvTile, 1, kernel.fetch_bytes, params.call));
   fill_decode(call, sizes, params);
   params.chunks_per_piece = static_cast<std::int32_t>(each);
   ASSAY_CUDA(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -100,15 +100,22 @@ struct Unit {
     warp_barrier();
     if (thread % 32 == 0) barrier_arrive(shared.barrier(barrier));
   }
+  // Likewise at all blocks of the cluster, whose copies come here too.
+  __device__ void arrive_everywhere(int barrier) {
+    warp_barrier();
+    shared.arrive_everywhere(barrier, p.cluster);
+  }
   __device__ void release_queries() { arrive(Shape::kQueriesFree + unit); }
   template <class Place>
   __device__ void release_keys(const Place& at) {
-    arrive(Shape::kKeysFree + static_cast<int>(at.stage));
+    arrive_everywhere(Shape::kKeysFree + static_cast<int>(at.stage));
   }
   template <class Place>
   __device__ void release_values(const Place& at) {
-    arrive((Shape::kFp8 ? Shape::kTransposedFree : Shape::kValuesFree) +
-           static_cast<int>(at.stage));
+    if constexpr (Shape::kFp8)
+      arrive(Shape::kTransposedFree + static_cast<int>(at.stage));
+    else
+      arrive_everywhere(Shape::kValuesFree + static_cast<int>(at.stage));
   }
 
   // A matrix of 16 rows and 32 bytes for each warp and step: lane l reads row l % 16, half l / 16.
