@@ -6,6 +6,7 @@
 #include "cuda/emulator/emulator.hpp"
 #include "cuda/launch/attention_ceilings.hpp"
 #include "cuda/launch/attention_tensors.hpp"
+#include "cuda/launch/driver_version.hpp"
 #include "model/core/prng.hpp"
 #include "verify/bench/attention_decode.hpp"
 #include "verify/bench/attention_timer.hpp"
@@ -52,7 +53,7 @@ class Bench {
   }
 
   Status describe() {
-    int count = 0, device = 0, driver = 0, runtime = 0;
+    int count = 0, device = 0, runtime = 0;
     if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0)
       return unsupported("a benchmark of attention needs a GPU, and CUDA finds none here");
     ASSAY_CUDA(cudaGetDevice(&device), "asking for the current device");
@@ -62,12 +63,10 @@ class Bench {
       return unsupported(fmt::format("the attention kernels need sm_90; device {} is sm_{}{}",
                                      device, properties.major, properties.minor));
     multiprocessors_ = properties.multiProcessorCount;
-    cudaDriverGetVersion(&driver);
     cudaRuntimeGetVersion(&runtime);
-    const auto version = [](int v) { return fmt::format("{}.{}", v / 1000, v % 1000 / 10); };
     result_.device_name = properties.name;
-    result_.driver = version(driver);
-    result_.cuda = version(runtime);
+    result_.driver = cuda::driver_version();
+    result_.cuda = fmt::format("{}.{}", runtime / 1000, runtime % 1000 / 10);
     return Done{};
   }
 
