@@ -164,7 +164,7 @@ Status launch_prefill_kernel(const AttentionCall& call, const PrefillKernel& ker
   if (work == 0) return Done{};
   ASSAY_TRY(const AttentionDevice device, hopper("prefill"));
   PrefillParams params{};
-  // Neighbours of an even group read the same keys.
+  // Neighbours of an even group read the same keys (SPEC CUD-6.9).
   const int cluster =
       call.q_heads / call.kv_heads % kernel.max_cluster == 0 ? kernel.max_cluster : 1;
   ASSAY_CHECK(fill_params(call, device, prefill_kv_tile(call.head_dim), cluster, 256, params));

@@ -25,8 +25,8 @@ struct MatrixDescriptor {
   }
 };
 inline constexpr std::uint32_t kSwizzle128 = 1u << 30;
-// In a cluster, addresses of all blocks but the first have bits above those, which would be added to
-// the stride (seen on an H200: the second block of two read columns 64 and up elsewhere).
+// In a cluster, addresses of all blocks but the first have bits above those, which would be added
+// to the stride (seen on an H200: the second block of two read columns 64 and up elsewhere).
 ASSAY_HD constexpr std::uint32_t address_field(std::uint32_t shared_address) {
   return shared_address / 16 & 0x3FFF;
 }

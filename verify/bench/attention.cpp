@@ -6,10 +6,10 @@
 #include "cuda/emulator/emulator.hpp"
 #include "cuda/launch/attention_ceilings.hpp"
 #include "cuda/launch/attention_tensors.hpp"
+#include "cuda/launch/attention_timer.hpp"
 #include "cuda/launch/driver_version.hpp"
 #include "model/core/prng.hpp"
 #include "verify/bench/attention_decode.hpp"
-#include "verify/bench/attention_timer.hpp"
 
 namespace assay::verify::bench {
 namespace {
@@ -30,7 +30,7 @@ class Bench {
 
   Expected<AttentionBenchResult> run() {
     ASSAY_CHECK(describe());
-    ASSAY_TRY(timer_, AttentionTimer::make());
+    ASSAY_TRY(timer_, cuda::AttentionTimer::make());
     const Status measured = measure_everything();
     if (!measured) result_.stopped = measured.error().sentence;
     return std::move(result_);
@@ -140,31 +140,37 @@ class Bench {
     }
     ASSAY_TRY(std::int64_t set, draw(tensors, AttentionPattern::kWholeTiles, 0));
     for (const bool causal : {false, true}) {
-      ASSAY_CHECK(
-          measure(tensors, {.kernel = "prefill", .set = set, .causal = causal, .what = "dense"}));
+      ASSAY_CHECK(measure_dense(tensors, set, causal));
       ASSAY_CHECK(measure(
           tensors,
           {.set = set, .causal = causal, .what = "nothing skipped", .lambda = kSkipsNothing}));
     }
     for (const double sparsity : whole) {
       ASSAY_TRY(set, draw(tensors, AttentionPattern::kWholeTiles, sparsity));
-      for (const bool causal : {false, true})
+      for (const bool causal : {false, true}) {
+        if (all) ASSAY_CHECK(measure_dense(tensors, set, causal));
         ASSAY_CHECK(measure(tensors, {.kernel = "prefill",
                                       .set = set,
                                       .causal = causal,
                                       .what = "whole tiles",
                                       .wanted = sparsity,
                                       .lambda = kWholeTilesLambda}));
+      }
     }
     ASSAY_TRY(set, draw(tensors, AttentionPattern::kUnits, 0));
-    for (const double sparsity : units)
-      for (const bool causal : {false, true}) {
+    for (const bool causal : {false, true}) {
+      if (all) ASSAY_CHECK(measure_dense(tensors, set, causal));
+      for (const double sparsity : units) {
         ASSAY_TRY(const float lambda, tensors.lambda_for(sparsity, causal, timer_.stream()));
         ASSAY_CHECK(measure(
             tensors,
             {.set = set, .causal = causal, .what = "units", .wanted = sparsity, .lambda = lambda}));
       }
+    }
     return Done{};
+  }
+  Status measure_dense(const AttentionTensors& tensors, std::int64_t set, bool causal) {
+    return measure(tensors, {.kernel = "prefill", .set = set, .causal = causal, .what = "dense"});
   }
 
   Expected<std::int64_t> draw(AttentionTensors& tensors, AttentionPattern pattern, double low) {
@@ -196,8 +202,8 @@ class Bench {
     row.sparsity = counts.share();
     ASSAY_CHECK(check_bits(tensors, row));
     ASSAY_TRY(const auto times,
-              timer_.time([&] { return cuda::launch_prefill(call, timer_.stream().stream()); },
-                          repeats_of(row.length, options_.repeats)));
+              timer_.steady([&] { return cuda::launch_prefill(call, timer_.stream().stream()); },
+                            repeats_of(row.length, options_.repeats)));
     row.ms = times[times.size() / 2];
     row.ms_min = times.front();
     row.tflops = dense_tflops(row.length, kQueryHeads, kDim, row.causal, row.ms);
@@ -240,7 +246,7 @@ class Bench {
   }
 
   const AttentionBenchOptions& options_;
-  AttentionTimer timer_;
+  cuda::AttentionTimer timer_;
   int multiprocessors_ = 1;
   AttentionBenchResult result_;
 };

@@ -119,9 +119,8 @@ class WorkList {
       shape = {broadcast(shape.q_begin, owner), broadcast(shape.q_len, owner),
                broadcast(shape.kv_begin, owner), broadcast(shape.kv_len, owner),
                broadcast(shape.q_offset, owner)};
-      const Place place =
-          place_in_cluster(n - before_ - skipped, q_tiles_of(shape.q_len, kUnits), p_.q_heads,
-                           p_.section_heads, p_.cluster, rank_);
+      const Place place = place_in_cluster(n - before_ - skipped, q_tiles_of(shape.q_len, kUnits),
+                                           p_.q_heads, p_.section_heads, p_.cluster, rank_);
       return work_of<kUnits>(first_ + owner, shape, place, p_.mask, p_.mask_size, Shape::kTile);
     }
     return {};
@@ -147,9 +146,9 @@ __device__ inline void load_tile(const PrefillParams& p, const CUtensorMap& map,
   const int first = tile * Shape::kTile;
   const int head = work.head / p.group;
   const bool paged = p.pages.table != nullptr;
-  const int rows = paged ? attention::schedule_detail::smaller(Shape::kTile,
-                                                               work.shape.kv_len - first)
-                         : Shape::kTile;
+  const int rows =
+      paged ? attention::schedule_detail::smaller(Shape::kTile, work.shape.kv_len - first)
+            : Shape::kTile;
   const int boxes = (rows + p.pages.box_rows - 1) / p.pages.box_rows;  // at most 16, of 8 rows
   int outer = p.lengths.first_kv != nullptr ? 0 : work.request;
   if (paged) {
@@ -163,8 +162,8 @@ __device__ inline void load_tile(const PrefillParams& p, const CUtensorMap& map,
     }
   }
   if (lane == 0)
-    barrier_arrive_expecting(barrier,
-                             static_cast<std::uint32_t>(boxes * p.pages.box_rows * 128 * Shape::kChunks));
+    barrier_arrive_expecting(
+        barrier, static_cast<std::uint32_t>(boxes * p.pages.box_rows * 128 * Shape::kChunks));
   ASSAY_NO_UNROLL
   for (int box = p.cluster == 1 ? 0 : cluster_rank(); box < boxes; box += p.cluster) {
     const int box_outer = paged ? broadcast(outer, box) : outer;
@@ -173,7 +172,8 @@ __device__ inline void load_tile(const PrefillParams& p, const CUtensorMap& map,
     const int row = paged ? at % p.pages.page_rows : work.shape.kv_begin + at;
 #pragma unroll
     for (int chunk = 0; chunk < Shape::kChunks; ++chunk) {
-      const SharedAddress there = to + chunk * Shape::kTileChunkBytes + box * p.pages.box_rows * 128;
+      const SharedAddress there =
+          to + chunk * Shape::kTileChunkBytes + box * p.pages.box_rows * 128;
       const int column = chunk * Shape::kChunkColumns;
       if (p.cluster == 1)
         tensor_load(there, map, column, row, head, box_outer, barrier);

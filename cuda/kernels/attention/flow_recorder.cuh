@@ -1,7 +1,7 @@
-// For the tests of flow.hpp: recorders that turn each role of a small block, or of a cluster of two,
-// into a program of waits, arrivals, copies and reads. Beside what the code computes, every step
-// says what the test itself counted: how often a barrier must have completed, which tile a stage
-// must hold. Host only.
+// For the tests of flow.hpp: recorders that turn each role of a small block, or of a cluster of
+// two, into a program of waits, arrivals, copies and reads. Beside what the code computes, every
+// step says what the test itself counted: how often a barrier must have completed, which tile a
+// stage must hold. Host only.
 #pragma once
 
 #include <cstdint>
@@ -113,8 +113,8 @@ struct Recorder {
     program.push_back({Step::kExpect, barrier_of(block, barrier), 0, 0, copies});
   }
   void copy_to(int which, int buffer, int barrier, int content) {
-    program.push_back({Step::kCopy, buffer_of(which, buffer), 0, 0, content,
-                       barrier_of(which, barrier)});
+    program.push_back(
+        {Step::kCopy, buffer_of(which, buffer), 0, 0, content, barrier_of(which, barrier)});
   }
   // Both parts of a stage; in a cluster one of them, to both blocks.
   void load(int buffer, int barrier, int content) {

@@ -1,7 +1,7 @@
 // For the tests of flow.hpp: a search through all orders in which the recorded programs of a block
-// or of a cluster can run, copies arriving whenever they like. It finds a deadlock, a barrier that counts an
-// arrival too many, a wait that is satisfied by another phase than its own, and a stage that is
-// read with another tile's content or overwritten while it is read. Host only.
+// or of a cluster can run, copies arriving whenever they like. It finds a deadlock, a barrier that
+// counts an arrival too many, a wait that is satisfied by another phase than its own, and a stage
+// that is read with another tile's content or overwritten while it is read. Host only.
 #pragma once
 
 #include <algorithm>
@@ -145,8 +145,8 @@ class Search {
       moved = false;
       for (int role = 0; role < roles() && !wrong_; ++role) {
         const Program& program = programs_[static_cast<std::size_t>(role)];
-        while (s.pc[role] < static_cast<int>(program.size()) &&
-               !takes_time(program, s.pc[role]) && perform(s, role, program) && !wrong_)
+        while (s.pc[role] < static_cast<int>(program.size()) && !takes_time(program, s.pc[role]) &&
+               perform(s, role, program) && !wrong_)
           moved = true;
       }
     }

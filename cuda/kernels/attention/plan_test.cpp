@@ -37,7 +37,8 @@ TEST_CASE("every tile of every head is worked on once, the longest of a section 
   }
 }
 
-TEST_CASE("the blocks of a cluster take neighbouring heads, which read the same keys", "[CUD-6.9]") {
+TEST_CASE("the blocks of a cluster take neighbouring heads, which read the same keys",
+          "[CUD-6.9]") {
   for (const int group : {2, 4, 16}) {
     for (int kv_heads = 1; kv_heads <= 4; ++kv_heads) {
       for (int sections = 1; sections <= kv_heads; ++sections) {

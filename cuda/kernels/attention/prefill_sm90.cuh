@@ -72,8 +72,9 @@ struct NextPiece {
   // The slot is one that all readers have left.
   __device__ void tell(const RingPlace<2>& slot, int n) const {
     if (p.cluster == 1 || thread_index() % 32 != 0) return;
-    store_counted(cluster_address(shared.next(slot.stage), 1), static_cast<std::uint32_t>(n),
-                  cluster_address(shared.barrier(Shape::kNextFull + static_cast<int>(slot.stage)), 1));
+    store_counted(
+        cluster_address(shared.next(slot.stage), 1), static_cast<std::uint32_t>(n),
+        cluster_address(shared.barrier(Shape::kNextFull + static_cast<int>(slot.stage)), 1));
   }
   __device__ int hear(const RingPlace<2>& slot) const {
     const int lane = thread_index() % 32;
@@ -82,15 +83,15 @@ struct NextPiece {
     wait_at(shared, p, Shape::kNextFull, slot.stage, slot.parity, Site::kNextFull);
     const int n = broadcast(static_cast<int>(shared_load4(shared.next(slot.stage))), 0);
     if (lane == 0)
-      barrier_arrive_at(cluster_address(
-          shared.barrier(Shape::kWorkFree + static_cast<int>(slot.stage)), 0));
+      barrier_arrive_at(
+          cluster_address(shared.barrier(Shape::kWorkFree + static_cast<int>(slot.stage)), 0));
     return n;
   }
 };
 
 // Finds work, publishes it and fetches its queries and keys; last, waits until the units of the
-// cluster are done, so that a schedule that hangs is noticed by a wait that has an end, and no block
-// ends while another still reaches into it.
+// cluster are done, so that a schedule that hangs is noticed by a wait that has an end, and no
+// block ends while another still reaches into it.
 template <class Shape>
 __device__ inline void run_keys(const PrefillParams& p, const SharedMap<Shape>& shared,
                                 unsigned char* base) {
