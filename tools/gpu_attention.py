@@ -70,20 +70,21 @@ class AttentionSteps:
         self.note(name, [program, "random *"], worst(codes), said, time.monotonic() - start)
 
     def attention_mutants(self):
-        """Every wrong kernel must be found by the property that its head names, in a process of its
-        own: one that hangs takes its context with it."""
+        """Every wrong kernel must be found by the property that its head names, on the profile that
+        its head names, in a process of its own: one that hangs takes its context with it."""
         program = find(self.build, "tools/assay_cuda_mutants")
         if not shutil.which(str(program)):
             return
         start, rows, controls = time.monotonic(), [], {}
         for file in sorted((SOURCE / "verify" / "mutants" / "attention").glob("*.mutant")):
-            by = next(line.partition(":")[2].strip() for line in file.read_text().splitlines()
-                      if line.startswith("caught-by:"))
-            if by not in controls:  # what the kernel itself makes of it
-                controls[by] = self.attention_mutant(program, None, by)
-            row = self.attention_mutant(program, file.stem, by)
-            if controls[by]["what"] != "CONFORMS":
-                row.update(found="no", what="without a mutant: " + controls[by]["what"])
+            lines = file.read_text().partition("\n---\n")[0].splitlines()
+            head = {line.partition(":")[0]: line.partition(":")[2].strip() for line in lines}
+            asked = head["profile"], head["caught-by"]
+            if asked not in controls:  # what the kernel itself makes of it
+                controls[asked] = self.attention_mutant(program, None, *asked)
+            row = self.attention_mutant(program, file.stem, *asked)
+            if controls[asked]["what"] != "CONFORMS":
+                row.update(found="no", what="without a mutant: " + controls[asked]["what"])
             rows.append(row)
         self.results["attention mutants"] = rows
         missed = [row["mutant"] for row in rows if row["found"] != "yes"]
@@ -91,11 +92,11 @@ class AttentionSteps:
                   1 if missed or not rows else 0, "not found: " + ", ".join(missed),
                   time.monotonic() - start)
 
-    def attention_mutant(self, program, name, by):
+    def attention_mutant(self, program, name, profile, by):
         command = [str(program), "verify", "--suite", "attention." + by, "--subject", "cuda",
-                   "--profile", "assay-prefill-sm90", "--budget", "0", "--json",
+                   "--profile", profile, "--budget", "0", "--json",
                    *(["--mutant", name] if name else [])]
-        row = {"mutant": name, "property": by, "found": "no", "what": ""}
+        row = {"mutant": name, "profile": profile, "property": by, "found": "no", "what": ""}
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=90,
                                   stdin=subprocess.DEVNULL)

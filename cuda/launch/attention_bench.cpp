@@ -4,9 +4,9 @@
 // count what a dense kernel would compute, causal halved. Sparsity is read from the kernel's
 // counters.
 //
-//   attention_bench [--lengths 16384,65536] [--dim 128] [--repeats 20] [--variants 0]
+//   attention_bench [--lengths 16384,65536] [--dim 128] [--repeats 5] [--variants 0]
 //                   [--fp8 0]
-//   attention_bench --decode 1 [--repeats 20] [--variants 0]       see decode_bench.hpp
+//   attention_bench --decode 1 [--repeats 5] [--variants 0]       see decode_bench.hpp
 //
 // With --variants 1 every measurement is repeated with kernels that are tuned otherwise.
 #include <fmt/format.h>
@@ -20,6 +20,7 @@
 
 #include "cuda/launch/attention_bench_fill.hpp"
 #include "cuda/launch/attention_launch.hpp"
+#include "cuda/launch/attention_timer.hpp"
 #include "cuda/launch/attention_variants.hpp"
 #include "cuda/launch/decode_bench.hpp"
 #include "cuda/launch/device.hpp"
@@ -32,7 +33,7 @@ constexpr int kQueryHeads = 64, kKeyHeads = 4;
 struct Options {
   std::vector<int> lengths{16384, 65536};
   int dim = 128;
-  int repeats = 20;
+  int repeats = 5;
   bool variants = false;
   bool fp8 = false;
   bool decode = false;
@@ -105,9 +106,7 @@ class Bench {
   explicit Bench(const Options& options) : options_(options) {}
 
   Status run() {
-    ASSAY_TRY(stream_, OwnStream::make());
-    ASSAY_CUDA(cudaEventCreate(&begin_), "cudaEventCreate");
-    ASSAY_CUDA(cudaEventCreate(&end_), "cudaEventCreate");
+    ASSAY_TRY(timer_, AttentionTimer::make());
     for (const int length : options_.lengths) {
       ASSAY_TRY(const Tensors tensors, Tensors::make(length, options_.dim, options_.fp8));
       for (const bool causal : {false, true}) ASSAY_CHECK(measure_all(tensors, causal));
@@ -117,18 +116,18 @@ class Bench {
 
  private:
   Status measure_all(const Tensors& t, bool causal) {
-    t.draw(1, 1.0f, stream_.stream());
+    t.draw(1, 1.0f, timer_.stream().stream());
     AttentionCall call = t.call(causal);
     ASSAY_CHECK(measure(t, call, causal, "dense"));
     call.threshold = AttentionThreshold::kLambda;
     call.threshold_value = 1e-37f;
     ASSAY_CHECK(measure(t, call, causal, "nothing skipped"));
     for (const float sparsity : {0.25f, 0.5f, 0.7f, 0.9f}) {
-      t.draw(1, 1 - sparsity, stream_.stream());
+      t.draw(1, 1 - sparsity, timer_.stream().stream());
       call.threshold_value = 1e-3f;
       ASSAY_CHECK(measure(t, call, causal, "whole tiles"));
     }
-    t.draw(16, 0, stream_.stream());
+    t.draw(16, 0, timer_.stream().stream());
     for (const float sparsity : {0.25f, 0.5f, 0.7f, 0.9f}) {
       ASSAY_TRY(call.threshold_value, lambda_for(t, call, sparsity));
       ASSAY_CHECK(measure(t, call, causal, "independent units"));
@@ -149,10 +148,11 @@ class Bench {
   }
 
   Expected<double> share_skipped(const Tensors& t, AttentionCall call) {
-    ASSAY_CUDA(cudaMemsetAsync(t.counters.data(), 0, t.counters.bytes(), stream_), "zeroing");
+    ASSAY_CUDA(cudaMemsetAsync(t.counters.data(), 0, t.counters.bytes(), timer_.stream()),
+               "zeroing");
     call.counters = static_cast<std::uint64_t*>(t.counters.data());
-    ASSAY_CHECK(launch_prefill(call, stream_.stream()));
-    ASSAY_CHECK(wait_for(stream_, std::chrono::seconds(20), "the prefill kernel"));
+    ASSAY_CHECK(launch_prefill(call, timer_.stream().stream()));
+    ASSAY_CHECK(wait_for(timer_.stream(), kMeasurementBudget, "the prefill kernel"));
     std::vector<std::uint64_t> counters(2 * kQueryHeads);
     ASSAY_CUDA(
         cudaMemcpy(counters.data(), t.counters.data(), t.counters.bytes(), cudaMemcpyDeviceToHost),
@@ -170,32 +170,19 @@ class Bench {
     std::vector<PrefillVariant> variants{{"launched", find_prefill_kernel(call)}};
     if (options_.variants && t.dim == 128 && !t.fp8)
       for (const PrefillVariant& v : prefill_variants(prefill_mode(call))) variants.push_back(v);
-    std::vector<std::vector<float>> times_ms(variants.size());
-    // In turns, so that a clock that changes changes for all.
-    for (int i = 0; i < options_.repeats + 2; ++i) {
-      for (std::size_t v = 0; v < variants.size(); ++v) {
-        ASSAY_TRY(const float ms, time_once(call, variants[v]));
-        if (i >= 2) times_ms[v].push_back(ms);
-      }
+    for (const PrefillVariant& variant : variants) {
+      ASSAY_TRY(
+          const std::vector<double> times,
+          timer_.steady(
+              [&] { return launch_prefill_kernel(call, variant.kernel, timer_.stream().stream()); },
+              options_.repeats));
+      print(t, call, causal, what, share, variant.name, times);
     }
-    for (std::size_t v = 0; v < variants.size(); ++v)
-      print(t, call, causal, what, share, variants[v].name, times_ms[v]);
     return Done{};
   }
 
-  Expected<float> time_once(const AttentionCall& call, const PrefillVariant& variant) {
-    ASSAY_CUDA(cudaEventRecord(begin_, stream_), "cudaEventRecord");
-    ASSAY_CHECK(launch_prefill_kernel(call, variant.kernel, stream_.stream()));
-    ASSAY_CUDA(cudaEventRecord(end_, stream_), "cudaEventRecord");
-    ASSAY_CHECK(wait_for(stream_, std::chrono::seconds(20), "the prefill kernel"));
-    float ms = 0;
-    ASSAY_CUDA(cudaEventElapsedTime(&ms, begin_, end_), "cudaEventElapsedTime");
-    return ms;
-  }
-
   static void print(const Tensors& t, const AttentionCall& call, bool causal, const char* what,
-                    double share, const char* variant, std::vector<float> times_ms) {
-    std::sort(times_ms.begin(), times_ms.end());
+                    double share, const char* variant, const std::vector<double>& times_ms) {
     const double ms = times_ms[times_ms.size() / 2];
     const double n = t.length;
     const double flop = 4 * n * n * t.dim * kQueryHeads / (causal ? 2 : 1);
@@ -210,8 +197,7 @@ class Bench {
   }
 
   Options options_;
-  OwnStream stream_;
-  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+  AttentionTimer timer_;
 };
 
 Expected<Options> options_of(int argc, char** argv) {

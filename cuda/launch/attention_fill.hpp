@@ -18,8 +18,9 @@ struct AttentionDevice {
 // The current device, if `kernel` ("prefill") runs on it.
 Expected<AttentionDevice> hopper(std::string_view kernel);
 
-// `tile` keys a copy, or a page if that is smaller; fetch_bytes as tensor_map() has it.
-Status fill_params(const AttentionCall& call, const AttentionDevice& device, int tile,
+// Blocks in clusters of `cluster` share a tile of `tile` keys; a copy is a block's share, or a page
+// if that is smaller. fetch_bytes as tensor_map() has it.
+Status fill_params(const AttentionCall& call, const AttentionDevice& device, int tile, int cluster,
                    int fetch_bytes, attention_kernels::PrefillParams& params);
 
 }  // namespace assay::cuda

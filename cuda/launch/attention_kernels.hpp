@@ -14,6 +14,7 @@ struct PrefillKernel {
   int threads = 0;
   int shared_bytes = 0;
   int rows_per_work = 0;
+  int max_cluster = 2;  // or 1
 };
 PrefillMode prefill_mode(const AttentionCall& call);
 PrefillKernel find_prefill_kernel(const AttentionCall& call);

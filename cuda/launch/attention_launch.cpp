@@ -66,14 +66,15 @@ Expected<AttentionDevice> hopper(std::string_view kernel) {
   return d;
 }
 
-Status fill_params(const AttentionCall& c, const AttentionDevice& device, int tile, int fetch_bytes,
-                   PrefillParams& p) {
+Status fill_params(const AttentionCall& c, const AttentionDevice& device, int tile, int cluster,
+                   int fetch_bytes, PrefillParams& p) {
   const bool packed_q = c.lengths.first_q != nullptr;
   const bool packed_kv = c.lengths.first_kv != nullptr;
   const bool paged = c.pages.block_table != nullptr;
   ASSAY_CHECK(tensor_map("q", c.q, c.dtype, c.head_dim, c.q_heads, packed_q ? 1 : c.requests,
                          attention_kernels::kUnitRows, fetch_bytes, p.q));
-  const int box_rows = paged ? static_cast<int>(std::min<std::int64_t>(c.k.rows, tile)) : tile;
+  const int share = tile / cluster;
+  const int box_rows = paged ? static_cast<int>(std::min<std::int64_t>(c.k.rows, share)) : share;
   const std::int64_t kv_requests = paged ? c.pages.num_pages : packed_kv ? 1 : c.requests;
   // Without a key nothing is loaded, but a map must be of something.
   const bool no_keys = c.k.rows == 0;
@@ -109,8 +110,8 @@ Status fill_params(const AttentionCall& c, const AttentionDevice& device, int ti
     p.pages.table_stride = static_cast<std::int32_t>(c.pages.table_stride);
     p.pages.num_pages = static_cast<std::int32_t>(c.pages.num_pages);
     p.pages.page_rows = static_cast<std::int32_t>(c.k.rows);
-    p.pages.box_rows = box_rows;
   }
+  p.pages.box_rows = box_rows;
   p.threshold.factors = c.threshold_values;
   p.threshold.factor = c.threshold_value;
   p.threshold.divides = c.threshold == AttentionThreshold::kFactor;
@@ -121,6 +122,7 @@ Status fill_params(const AttentionCall& c, const AttentionDevice& device, int ti
   p.q_heads = c.q_heads;
   p.group = c.q_heads / c.kv_heads;
   p.section_heads = section_heads(c, device.l2_bytes);
+  p.cluster = cluster;
   // log2(e) and the order of the products are SPEC ATT-5.1's.
   p.scale_log2 = c.scale * 1.4426950216293335f;
   p.scale_log2_inverse = 1.0f / p.scale_log2;
@@ -162,18 +164,28 @@ Status launch_prefill_kernel(const AttentionCall& call, const PrefillKernel& ker
   if (work == 0) return Done{};
   ASSAY_TRY(const AttentionDevice device, hopper("prefill"));
   PrefillParams params{};
-  ASSAY_CHECK(fill_params(call, device, prefill_kv_tile(call.head_dim), 256, params));
+  // Neighbours of an even group read the same keys (SPEC CUD-6.9).
+  const int cluster =
+      call.q_heads / call.kv_heads % kernel.max_cluster == 0 ? kernel.max_cluster : 1;
+  ASSAY_CHECK(fill_params(call, device, prefill_kv_tile(call.head_dim), cluster, 256, params));
   ASSAY_CUDA(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   kernel.shared_bytes),
              "preparing the prefill kernel");
   ASSAY_CUDA(cudaMemsetAsync(params.next_work, 0, sizeof *params.next_work, on),
              "zeroing the count of work");
-  const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(work, device.multiprocessors));
+  const std::int64_t room = device.multiprocessors / cluster * cluster;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+  const cudaLaunchConfig_t config{dim3(static_cast<unsigned>(std::min(work, room))),
+                                  dim3(static_cast<unsigned>(kernel.threads)),
+                                  static_cast<std::size_t>(kernel.shared_bytes),
+                                  on,
+                                  &attribute,
+                                  cluster > 1 ? 1u : 0u};
   void* arguments[] = {&params};
-  ASSAY_CUDA(
-      cudaLaunchKernel(kernel.function, dim3(blocks), dim3(static_cast<unsigned>(kernel.threads)),
-                       arguments, static_cast<std::size_t>(kernel.shared_bytes), on),
-      "launching the prefill kernel");
+  ASSAY_CUDA(cudaLaunchKernelExC(&config, kernel.function, arguments),
+             "launching the prefill kernel");
   return Done{};
 }
 

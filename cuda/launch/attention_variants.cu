@@ -8,23 +8,23 @@ namespace {
 using namespace assay::attention_kernels;
 
 template <Tuning kTuning>
-PrefillVariant variant(const char* name, PrefillMode mode) {
+PrefillVariant variant(const char* name, PrefillMode mode, int max_cluster) {
   using Shape = PrefillShape<Bf16, 128, Bf16, kTuning>;
   const void* const function =
       mode == PrefillMode::kDense
           ? reinterpret_cast<const void*>(&prefill_kernel<Shape, Mode::kDense>)
           : reinterpret_cast<const void*>(&prefill_kernel<Shape, Mode::kSkip>);
-  return {name, {function, Shape::kThreads, Shape::kAllocatedBytes, Shape::kUnits * kUnitRows}};
+  return {
+      name,
+      {function, Shape::kThreads, Shape::kAllocatedBytes, Shape::kUnits * kUnitRows, max_cluster}};
 }
 
 }  // namespace
 
 std::vector<PrefillVariant> prefill_variants(PrefillMode mode) {
   return {
-      variant<Tuning{3, 2, true}>("values 2", mode),
-      variant<Tuning{2, 3, true}>("keys 2", mode),
-      variant<Tuning{2, 4, true}>("keys 2, values 4", mode),
-      variant<Tuning{3, 3, false}>("queries shared", mode),
+      variant<Tuning{3, 3, true}>("no clusters", mode, 1),
+      variant<Tuning{3, 3, false}>("queries shared", mode, 2),
   };
 }
 

@@ -21,6 +21,7 @@ struct DecodeKernel {
   // that become free, which may be two on one multiprocessor and none on another (SPEC CUD-7.5).
   bool begins_early = false;
 };
+int decode_rows(const AttentionCall& call);  // of its longest unit, which choose the kernel
 DecodeKernel find_decode_kernel(const AttentionCall& call);
 
 // What changes no bit of a launch; 0 leaves it to the launcher.

@@ -84,7 +84,7 @@ Status launch_decode_kernel(const AttentionCall& call, const DecodeKernel& kerne
   const std::int64_t work = units * splits;
 
   DecodeParams params{};
-  ASSAY_CHECK(fill_params(call, device, kDecodeKvTile, kernel.fetch_bytes, params.call));
+  ASSAY_CHECK(fill_params(call, device, kDecodeKvTile, 1, kernel.fetch_bytes, params.call));
   fill_decode(call, sizes, params);
   params.chunks_per_piece = static_cast<std::int32_t>(each);
   ASSAY_CUDA(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -106,9 +106,13 @@ Status launch_decode_kernel(const AttentionCall& call, const DecodeKernel& kerne
                 kernel.merge_warps * 32, 0, true, params, on, "launching the merge kernel");
 }
 
-DecodeKernel find_decode_kernel(const AttentionCall& call) {
+int decode_rows(const AttentionCall& call) {
   const DecodeSizes sizes = decode_sizes(call);
-  const int rows = static_cast<int>(sizes.units > 1 ? attention_kernels::kUnitRows : sizes.rows);
+  return static_cast<int>(sizes.units > 1 ? attention_kernels::kUnitRows : sizes.rows);
+}
+
+DecodeKernel find_decode_kernel(const AttentionCall& call) {
+  const int rows = decode_rows(call);
   switch (call.dtype) {
     case Dtype::kBf16:
       return find_decode_kernel_bf16(call.head_dim, rows);

@@ -25,19 +25,24 @@ struct MatrixDescriptor {
   }
 };
 inline constexpr std::uint32_t kSwizzle128 = 1u << 30;
+// In a cluster, addresses of all blocks but the first have bits above those, which would be added
+// to the stride (seen on an H200: the second block of two read columns 64 and up elsewhere).
+ASSAY_HD constexpr std::uint32_t address_field(std::uint32_t shared_address) {
+  return shared_address / 16 & 0x3FFF;
+}
 
 // Where k is contiguous (A = [m, k], B = [n, k]): rows of 128 bytes of k; the next eight rows are
 // the next atom. An instruction's 32 bytes of k begin anywhere in the first row. The stride in
 // `low` is not used.
 ASSAY_HD constexpr MatrixDescriptor k_major(std::uint32_t shared_address) {
-  return {shared_address / 16 | 1u << 16, kAtomBytes / 16 | kSwizzle128};
+  return {address_field(shared_address) | 1u << 16, kAtomBytes / 16 | kSwizzle128};
 }
 // Where n is contiguous (B = [k, n] of 16-bit types): rows of 64 columns of n, one for each k; the
 // next eight rows are the next atom, the next 64 columns begin kChunkBytes later.
 template <int kChunkBytes>
 ASSAY_HD constexpr MatrixDescriptor n_major(std::uint32_t shared_address) {
   static_assert(kChunkBytes % kAtomBytes == 0 && kChunkBytes / 16 < 0x4000);
-  return {shared_address / 16 | static_cast<std::uint32_t>(kChunkBytes / 16) << 16,
+  return {address_field(shared_address) | static_cast<std::uint32_t>(kChunkBytes / 16) << 16,
           kAtomBytes / 16 | kSwizzle128};
 }
 

@@ -26,6 +26,29 @@ __device__ inline void barrier_init_fence() {
 __device__ inline void barrier_arrive(SharedAddress barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
+
+// Blocks of a cluster reach into each other's shared memory: where `address` lies in the block of
+// that rank, and an arrival there. It publishes nothing (that would be a fence of the whole GPU):
+// it tells that what came before has been read.
+using ClusterAddress = std::uint32_t;
+__device__ inline ClusterAddress cluster_address(SharedAddress address, int rank) {
+  ClusterAddress there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+  return there;
+}
+__device__ inline void barrier_arrive_at(ClusterAddress barrier) {
+  asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier)
+               : "memory");
+}
+// Stores a word there, which counts as four bytes at a barrier of the same block.
+__device__ inline void store_counted(ClusterAddress to, std::uint32_t word,
+                                     ClusterAddress barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to),
+      "r"(word), "r"(barrier)
+      : "memory");
+}
+
 // Arrives, and adds bytes that copies must have written before the phase completes.
 __device__ inline void barrier_arrive_expecting(SharedAddress barrier, std::uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)

@@ -12,12 +12,25 @@ namespace assay::cuda {
 __device__ inline int thread_index() { return static_cast<int>(threadIdx.x); }
 __device__ inline int block_index() { return static_cast<int>(blockIdx.x); }
 __device__ inline int num_blocks() { return static_cast<int>(gridDim.x); }
+// A block among those of its cluster, and the cluster among those of the launch.
+__device__ inline int cluster_rank() {
+  int rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
 // Equal in all lanes as far as the compiler can see, so that branches on it are uniform.
 __device__ inline int warp_index() {
   return __shfl_sync(0xFFFFFFFFu, static_cast<int>(threadIdx.x) / 32, 0);
 }
 
 __device__ inline void block_barrier() { __syncthreads(); }
+// All threads of all blocks of the cluster: none has ended, and what they stored can be seen.
+__device__ inline void cluster_barrier() {
+  asm volatile(
+      "barrier.cluster.arrive.release.aligned;\n"
+      "barrier.cluster.wait.acquire.aligned;" ::
+          : "memory");
+}
 __device__ inline void warp_barrier() { __syncwarp(); }
 __device__ inline float shuffle_xor(float value, int lanes) {
   return __shfl_xor_sync(0xFFFFFFFFu, value, lanes);

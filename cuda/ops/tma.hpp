@@ -26,6 +26,18 @@ __device__ inline void tensor_load(SharedAddress to, const CUtensorMap& map, int
       : "memory");
 }
 
+// Likewise into the same place of every block of the cluster whose bit is set, each block's barrier
+// at that address counting its own bytes.
+__device__ inline void tensor_load_to(std::uint16_t blocks, SharedAddress to,
+                                      const CUtensorMap& map, int c0, int c1, int c2, int c3,
+                                      SharedAddress barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(to),
+      "l"(&map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(barrier), "h"(blocks)
+      : "memory");
+}
+
 // Ordinary accesses to shared memory before this come before those of the copy engine and the
 // tensor cores after it.
 __device__ inline void async_proxy_fence() {

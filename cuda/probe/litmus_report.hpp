@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda/launch/driver_version.hpp"
 #include "cuda/probe/litmus_case.hpp"
 
 namespace assay::litmus_probe {
@@ -132,15 +133,6 @@ class Report {
     return out;
   }
 
-  static std::string driver_version() {
-    std::ifstream file("/proc/driver/nvidia/version");
-    for (std::string word; file >> word;)
-      if (word.size() >= 5 && word.find_first_not_of("0123456789.") == std::string::npos &&
-          word.find('.') != std::string::npos)
-        return word;
-    return "unknown";
-  }
-
   bool write(const std::string& json, const std::string& command, int cuda,
              const char* verdict) const {
     char date[16];
@@ -150,8 +142,8 @@ class Report {
     out << "{\n \"what\": \"litmus tests on GPUs: what was seen, against what the axioms of the "
            "PTX memory model allow\",\n \"date\": "
         << quoted(date) << ",\n \"gpus\": [" << gpus_
-        << "],\n \"driver\": " << quoted(driver_version()) << ",\n \"cuda\": \"" << cuda / 1000
-        << "." << cuda % 1000 / 10 << "\",\n \"command\": " << quoted(command)
+        << "],\n \"driver\": " << quoted(cuda::driver_version()) << ",\n \"cuda\": \""
+        << cuda / 1000 << "." << cuda % 1000 / 10 << "\",\n \"command\": " << quoted(command)
         << ",\n \"verdict\": " << quoted(verdict) << ",\n \"cases\": " << cases_
         << ",\n \"mismatches\": " << mismatches_ << ",\n \"weak_outcomes\": " << weak_
         << ",\n \"beyond_flush\": " << beyond_flush_ << ",\n \"unfinished\": " << unfinished_

@@ -18,6 +18,7 @@
 #include <map>
 #include <sstream>
 
+#include "cuda/launch/driver_version.hpp"
 #include "cuda/probe/dump.cuh"
 #include "cuda/probe/flushing.cuh"
 #include "cuda/probe/mma_check.cuh"
@@ -30,17 +31,6 @@ struct Options {
   std::string json, dump;
   std::uint64_t results = 10'000'000;
 };
-
-std::string driver_version() {
-  std::ifstream file("/proc/driver/nvidia/version");
-  std::string word;
-  while (file >> word) {
-    if (word.size() >= 5 && word.find_first_not_of("0123456789.") == std::string::npos &&
-        word.find('.') != std::string::npos)
-      return word;
-  }
-  return "unknown";
-}
 
 std::string hex(unsigned long long value, int digits) {
   char text[32];
@@ -136,7 +126,7 @@ class Report {
     std::ofstream file(temporary);
     file << "{\n  \"probe\": \"numerics\",\n  \"gpus\": [\"" << gpu
          << "\"],\n  \"compute_capability\": \"" << major << "." << minor << "\",\n  \"driver\": \""
-         << driver_version() << "\",\n  \"cuda\": \"" << __CUDACC_VER_MAJOR__ << "."
+         << cuda::driver_version() << "\",\n  \"cuda\": \"" << __CUDACC_VER_MAJOR__ << "."
          << __CUDACC_VER_MINOR__ << "." << __CUDACC_VER_BUILD__ << "\",\n  \"date\": \"" << date
          << "\",\n  \"cases\": " << cases_ << ",\n  \"mismatches\": " << mismatches_
          << ",\n  \"styles\": [\"normal(0,1)\", \"exponents over +-20 binades\", \"raw bit "
@@ -167,7 +157,7 @@ int run(const Options& options) {
   cudaDeviceProp properties;
   ASSAY_CUDA(cudaGetDeviceProperties(&properties, 0));
   std::printf("%s, compute capability %d.%d, driver %s\n\n", properties.name, properties.major,
-              properties.minor, driver_version().c_str());
+              properties.minor, cuda::driver_version().c_str());
   Report report;
   const auto sweep = [&](const SweepResult& r) { report.add(r); };
   const auto tile = [&](const MmaResult& r) { report.add(r); };

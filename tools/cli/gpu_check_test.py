@@ -25,10 +25,11 @@ if "bench" in words:
                 "peer_notes": []}
 if "--mutant" in words:
     name = words[words.index("--mutant") + 1]
-    if name != "@MISSED@":
+    profile = "assay-decode-sm90" if name.startswith("decode_") else "assay-prefill-sm90"
+    if name != "@MISSED@" and profile in words:
         document = {"verdict": "MISMATCH", "report": {"mismatches": [{"what": "wrong by 1"}]}}
         code = 1
-elif "@SPOILT@" and "attention.@SPOILT@" in words:
+elif "@SPOILT@" and all(word in words for word in "@SPOILT@".split()):
     document, code = {"verdict": "MISMATCH", "report": {"mismatches": [{"what": "wrong"}]}}, 1
 for word in words:
     if word.startswith("--json="):
@@ -55,7 +56,8 @@ class GpuCheck(unittest.TestCase):
         path.write_text(text)
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
-    # `tests`: what attention's own tests do; `spoilt`: a property that the kernel itself breaks.
+    # `tests`: what attention's own tests do; `spoilt`: a property that a kernel itself breaks, and
+    # its profile, as words of a command.
     def check(self, missed="", mutants=True, tests=PASSING, skip=SKIP, spoilt=""):
         self.program("bin/nvidia-smi", "#!/bin/sh\necho 'NVIDIA H200, 580.1'\n")
         text = (ASSAY.replace("@PYTHON@", sys.executable).replace("@MISSED@", missed)
@@ -85,7 +87,9 @@ class GpuCheck(unittest.TestCase):
         rows = document["results"]["attention mutants"]
         self.assertEqual({row["found"] for row in rows}, {"yes"})
         self.assertEqual(len(rows), len(mutants))
-        self.assertIn("| vote_not_strict | tie | yes | wrong by 1 |", page)
+        for name, kernel in (("", "prefill"), ("decode_", "decode")):
+            self.assertIn("| %svote_not_strict | assay-%s-sm90 | tie | yes | wrong by 1 |"
+                          % (name, kernel), page)
         self.assertIn("612.2", page)
         self.assertIn("cannot be imported", page)
         commands = " ".join(step["command"] for step in document["steps"])
@@ -100,10 +104,12 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(row["what"], "CONFORMS")
 
     def test_a_property_that_the_kernel_itself_breaks_finds_no_mutant(self):
-        code, document, _ = self.check(spoilt="tie")
+        code, document, _ = self.check(spoilt="attention.tie assay-decode-sm90")
         self.assertEqual(code, 1)
-        row = next(r for r in document["results"]["attention mutants"] if r["property"] == "tie")
+        rows = {row["mutant"]: row for row in document["results"]["attention mutants"]}
+        row = rows["decode_vote_not_strict"]
         self.assertEqual((row["found"], row["what"]), ("no", "without a mutant: wrong"))
+        self.assertEqual(rows["vote_not_strict"]["found"], "yes")  # another kernel's control
 
     def test_one_process_that_fails_among_others_without_a_device_fails_the_step(self):
         tests = ("#!/bin/sh\ncase $ASSAY_ATTENTION_CASES in 0:*) echo wrong bits; exit 1;; "

@@ -206,6 +206,7 @@ BuiltPtr build(const AttentionCase& c) {
   p.mask = c.mask;
   p.mask_size = c.mask == MaskKind::kWindow || c.mask == MaskKind::kChunked ? c.mask_size : 0;
   p.scale = c.scale > 0 ? c.scale : 1.0f / std::sqrt(static_cast<float>(c.dim));
+  p.v_scale = c.v_scale;
   p.splits = c.splits;
   for (std::size_t i = 0; i < c.q.size(); ++i) {
     b->first_q.push_back(rows_q);

@@ -38,6 +38,7 @@ constexpr Key kKeys[] = {
     {"page", "rows of a page; 0, the default: contiguous"},
     {"splits", "pieces that keys are cut into, 1 by default"},
     {"scale", "of q . k; 0, the default: 1 / sqrt(dim)"},
+    {"v_scale", "of values, 1 by default"},
     {"seed", "of the data"},
 };
 constexpr std::int32_t kLengthMax = 1 << 20;
@@ -141,6 +142,8 @@ Status parse_field(const KeyValue& field, AttentionCase& c) {
     ASSAY_TRY(c.contrast, parse_real("contrast", field.value, 0, 1e4f));
   } else if (is("scale")) {
     ASSAY_TRY(c.scale, parse_real("scale", field.value, 0, 1e4f));
+  } else if (is("v_scale")) {
+    ASSAY_TRY(c.v_scale, parse_real("v_scale", field.value, 1e-4f, 1e4f));
   } else if (is("block")) {
     ASSAY_TRY(c.block, parse_integer<std::int32_t>("block", field.value, 1, kLengthMax));
   } else if (is("page")) {
@@ -235,6 +238,7 @@ std::string print(const AttentionCase& c) {
   if (c.page != usual.page) text += fmt::format(" page={}", c.page);
   if (c.splits != usual.splits) text += fmt::format(" splits={}", c.splits);
   if (c.scale != usual.scale) text += fmt::format(" scale={}", c.scale);
+  if (c.v_scale != usual.v_scale) text += fmt::format(" v_scale={}", c.v_scale);
   return text + fmt::format(" seed={}", c.seed);
 }
 
@@ -290,6 +294,7 @@ AttentionCase random_case(const attention::Profile& profile, Dice& dice) {
   c.page = dice.below(4) == 0 ? 16 : 0;
   c.splits = 1 + dice.below(4);
   c.seed = dice.next() >> 32;
+  if (c.dtype == Dtype::kF8E4m3 && c.seed % 2 == 0) c.v_scale = 0.3f;
   // Rows without keys are the property no_keys', keys beyond the last one keys_end's.
   if (profile.softmax.empty != attention::EmptyGuard::kAlways || profile.skip.diagonal_only ||
       profile.softmax.zero_sum == attention::ZeroSum::kInfinite) {
@@ -325,6 +330,7 @@ std::vector<AttentionCase> smaller(const AttentionCase& c) {
   with([](AttentionCase& o) { o.custom = false; });
   with([](AttentionCase& o) { o.page = 0; });
   with([](AttentionCase& o) { o.splits = 1; });
+  with([](AttentionCase& o) { o.v_scale = 1; });
   with([](AttentionCase& o) { o.contrast = 0; });
   with([](AttentionCase& o) { o.spread = 1; });
   with([](AttentionCase& o) { o.mask = MaskKind::kFull, o.mask_size = 1; });

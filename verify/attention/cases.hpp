@@ -34,6 +34,7 @@ struct AttentionCase {
   std::int32_t page = 0;  // rows of a page; 0: contiguous
   std::int32_t splits = 1;
   float scale = 0;  // of q . k; 0: 1 / sqrt(dim)
+  float v_scale = 1;
   std::uint64_t seed = 1;
 };
 bool operator==(const AttentionCase& a, const AttentionCase& b);

@@ -21,6 +21,7 @@ AttentionCase any_case() {
   if (dice.below(3) == 0)
     c.threshold = {attention::Threshold::Kind::kScaleFactor, dice.normal() + 4};
   if (dice.below(3) == 0) c.scale = dice.normal() + 4;
+  if (dice.below(3) == 0) c.v_scale = dice.normal() + 4;
   if (dice.below(5) == 0)
     c.threshold = {attention::Threshold::Kind::kLambda, std::numeric_limits<float>::infinity()};
   return c;
@@ -64,7 +65,8 @@ TEST_CASE("an attention case is what its line says, and back", "[VER-22.1]") {
 
 TEST_CASE("the defaults that the help tells are those of a case", "[VER-22.1]") {
   const auto told = parse_attention_case(
-      "align=bottom_right custom=0 spread=1 contrast=0 block=128 page=0 splits=1 scale=0");
+      "align=bottom_right custom=0 spread=1 contrast=0 block=128 page=0 splits=1 scale=0 "
+      "v_scale=1");
   REQUIRE(told.has_value());
   CHECK(*told == AttentionCase{});
 }
@@ -95,6 +97,7 @@ TEST_CASE("a line that is no attention case is refused with what is allowed", "[
       {"q=65536 kv=8192 dim=4 custom=1", "custom"},
       {"q=1048576,0 kv=0,1048576 dim=64", "longest"},
       {"splits=0", "splits"},
+      {"v_scale=0", "v_scale"},
       {"contrast=1e9", "contrast"},
   };
   for (const auto& [line, word] : wrong) {

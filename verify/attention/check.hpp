@@ -53,8 +53,9 @@ bool same_rows(Trial& trial, Slice got, Slice want, std::int64_t rows, std::stri
 bool same_answer(Trial& trial, const Trial::Ran& got, const Trial::Ran& want,
                  std::string_view what);
 
-// Every row with keys, of which something was kept: out is within ATT-3.6's bound of `expected`, a
-// function of (request, row, head, element); `row` has what the bound needs.
+// Every row with keys, of which something was kept: out is within ATT-3.6's bound of `expected`
+// times the case's v_scale; `expected` is a function of (request, row, head, element), and no value
+// is larger than v_max.
 bool near_value(
     Trial& trial, const Trial::Ran& ran,
     const std::function<double(std::size_t, std::int32_t, std::int32_t, std::int32_t)>& expected,

@@ -5,6 +5,7 @@
 
 #include "cuda/launch/attention_kernels.hpp"
 #include "cuda/launch/attention_wait.hpp"
+#include "cuda/launch/decode_sizes.hpp"
 #include "cuda/launch/device.hpp"
 #include "model/core/text.hpp"
 #include "verify/attention/cuda_mutants.hpp"
@@ -55,7 +56,7 @@ class CudaDevice : public CallDevice {
     AttentionCall c = call.at(block, traced);
     c.timeout_ns = kKernelWaitNs;
     c.record = state_->record.on_device();
-    ASSAY_CHECK(launch(call.kernel(), c));
+    ASSAY_CHECK(launch(call, c, traced));
     Status ended = cuda::wait_for(state_->stream, kHostWait, "the kernel");
     if (!ended) {
       usable_ = false;
@@ -74,9 +75,10 @@ class CudaDevice : public CallDevice {
   }
 
   bool usable() const override { return usable_; }
-  std::optional<std::pair<Dtype, int>> only_shape() const override {
+  std::optional<OneKernel> only() const override {
     if (mutant_ == nullptr) return std::nullopt;
-    return std::pair{Dtype::kBf16, 128};
+    return OneKernel{mutant_->decode != nullptr ? DeviceKernel::kDecode : DeviceKernel::kPrefill,
+                     mutant_->dtype, CudaAttentionMutant::kHeadDim};
   }
 
  private:
@@ -114,14 +116,16 @@ class CudaDevice : public CallDevice {
     return Done{};
   }
 
-  Status launch(DeviceKernel kernel, const AttentionCall& call) {
+  // A decode with decisions is cut into as many pieces as the problem says, one without as the
+  // launcher cuts it, which on a GPU with nothing else to do is into many (SPEC VER-25.4).
+  Status launch(const DeviceCall& from, const AttentionCall& call, bool traced) {
     const cuda::Stream on = state_->stream.stream();
-    if (kernel == DeviceKernel::kDecode) return cuda::launch_decode(call, on);
-    if (mutant_ != nullptr && call.dtype == Dtype::kBf16 && call.head_dim == 128) {
-      const cuda::PrefillKernel wrong = mutant_->kernel(cuda::prefill_mode(call));
-      if (wrong.function != nullptr) return cuda::launch_prefill_kernel(call, wrong, on);
-    }
-    return cuda::launch_prefill(call, on);
+    if (from.kernel() == DeviceKernel::kPrefill)
+      return cuda::launch_prefill_kernel(call, prefill_kernel_for(mutant_, call), on);
+    cuda::DecodeSplit split;
+    const auto chunks = static_cast<int>(cuda::decode_sizes(call).chunks);
+    if (traced) split.chunks_per_piece = (chunks + from.splits() - 1) / from.splits();
+    return cuda::launch_decode_kernel(call, decode_kernel_for(mutant_, call), split, on);
   }
 
   const CudaAttentionMutant* mutant_;

@@ -77,12 +77,12 @@ class LongRun {
 
   Status launch(const AttentionTensors& tensors, const AttentionCall& call) {
     for (const CudaAttentionMutant* mutant : registered_cuda_attention_mutants()) {
-      if (c_.decode || options_.mutant != mutant->name || call.dtype != Dtype::kBf16 ||
-          call.head_dim != 128)
-        continue;
-      const cuda::PrefillKernel wrong = mutant->kernel(cuda::prefill_mode(call));
-      if (wrong.function != nullptr)
-        return cuda::launch_prefill_kernel(call, wrong, stream_.stream());
+      if (options_.mutant != mutant->name) continue;
+      if (!c_.decode)
+        return cuda::launch_prefill_kernel(call, prefill_kernel_for(mutant, call),
+                                           stream_.stream());
+      return cuda::launch_decode_kernel(call, decode_kernel_for(mutant, call), {},
+                                        stream_.stream());
     }
     return tensors.launch(call, stream_);
   }

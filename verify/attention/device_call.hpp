@@ -28,6 +28,9 @@ enum class DeviceKernel : std::uint8_t { kPrefill, kDecode };
 inline constexpr std::string_view kPrefillProfile = "assay-prefill-sm90";
 inline constexpr std::string_view kDecodeProfile = "assay-decode-sm90";
 Expected<DeviceKernel> device_kernel_of(const attention::Profile& profile);
+constexpr std::string_view profile_of(DeviceKernel kernel) {
+  return kernel == DeviceKernel::kPrefill ? kPrefillProfile : kDecodeProfile;
+}
 
 // `rows` rows of `width` bytes from host memory to the block.
 struct DeviceCopy {
@@ -51,7 +54,8 @@ class DeviceCall {
                                    const attention::Problem& problem);
 
   DeviceKernel kernel() const { return kernel_; }
-  std::size_t bytes() const { return bytes_; }  // of the block; it begins at a multiple of 256
+  int splits() const { return problem_->splits; }  // of a decode, if whoever runs it chooses
+  std::size_t bytes() const { return bytes_; }     // of the block; it begins at a multiple of 256
   // Memory that nobody's copy covers holds kStrange in every byte: a NaN of each type.
   Span inputs() const { return {0, written_.at}; }
   std::span<const DeviceCopy> copies() const { return copies_; }

@@ -11,7 +11,8 @@ namespace {
 using attention::Problem;
 using attention::Profile;
 
-constexpr std::string_view kProfiles[] = {kPrefillProfile, kDecodeProfile};
+constexpr std::string_view kProfiles[] = {profile_of(DeviceKernel::kPrefill),
+                                          profile_of(DeviceKernel::kDecode)};
 
 AttentionRun declined(std::string why) {
   return {AttentionRun::State::kUnsupported, std::move(why), {}};
@@ -23,12 +24,17 @@ class DeviceSubject : public AttentionSubject {
   DeviceSubject(std::string name, std::unique_ptr<CallDevice> device)
       : name_(std::move(name)), device_(std::move(device)) {}
   std::string name() const override { return name_; }
-  std::span<const std::string_view> profiles() const override { return kProfiles; }
+  std::span<const std::string_view> profiles() const override {
+    const std::span<const std::string_view> all = kProfiles;
+    const auto one = device_->only();
+    if (!one) return all;
+    return all.subspan(one->kernel == DeviceKernel::kPrefill ? 0 : 1, 1);
+  }
   AttentionCase served(const AttentionCase& c) const override {
-    return served_case(c, device_->only_shape());
+    return served_case(c, device_->only());
   }
   AttentionCase drawn(const AttentionCase& c) const override {
-    return drawn_case(c, device_->only_shape());
+    return drawn_case(c, device_->only());
   }
   std::int32_t served_page(std::int32_t rows) const override { return verify::served_page(rows); }
 
@@ -37,6 +43,9 @@ class DeviceSubject : public AttentionSubject {
       return declined(fmt::format("the device is lost since an earlier call: {}", lost_));
     auto call = DeviceCall::make(profile, problem);
     if (!call) return declined(call.error().sentence);
+    if (const auto one = device_->only(); one && one->kernel != call->kernel())
+      return declined(fmt::format("this is a wrong kernel of {}, and the profile is {}",
+                                  profile_of(one->kernel), profile_of(call->kernel())));
     for (const bool traced : {true, false}) {
       const Status served = device_->check(call->kernel(), call->nowhere(traced));
       if (!served) return declined(served.error().sentence);
@@ -46,7 +55,8 @@ class DeviceSubject : public AttentionSubject {
     if (with_decisions.state != AttentionRun::State::kOk) return with_decisions;
     const AttentionRun without = run_once(*call, false);
     if (without.state != AttentionRun::State::kOk) return without;
-    const std::string difference = difference_of(with_decisions.answer, without.answer, problem);
+    const std::string difference =
+        difference_of(*call, problem, with_decisions.answer, without.answer);
     return difference.empty() ? with_decisions : failed(difference);
   }
 
@@ -61,25 +71,30 @@ class DeviceSubject : public AttentionSubject {
                : failed(bytes.error().sentence);
   }
 
-  static std::string difference_of(const AttentionAnswer& a, const AttentionAnswer& b,
-                                   const Problem& problem) {
+  static std::string difference_of(const DeviceCall& call, const Problem& problem,
+                                   const AttentionAnswer& a, const AttentionAnswer& b) {
     const auto dim = static_cast<std::size_t>(problem.v_dim);
     const auto heads = static_cast<std::size_t>(problem.q_heads);
     const auto place = [&](std::size_t row) {
       return fmt::format("row {} head {}", row / heads, row % heads);
     };
-    constexpr const char* kWords =
-        "asked for decisions, the kernel gives other bits than without: ";
+    const std::string words =
+        call.kernel() == DeviceKernel::kPrefill
+            ? "asked for decisions, the kernel gives other bits than without: "
+            : fmt::format(
+                  "asked for decisions and for {} splits, the kernel gives other bits than without "
+                  "and cut as the launcher does: ",
+                  call.splits());
     for (std::size_t i = 0; i < a.out.size(); ++i)
       if (a.out[i] != b.out[i])
-        return fmt::format("{}out at {} element {} is {:04x} and {:04x}", kWords, place(i / dim),
+        return fmt::format("{}out at {} element {} is {:04x} and {:04x}", words, place(i / dim),
                            i % dim, a.out[i], b.out[i]);
     for (std::size_t i = 0; i < a.lse.size(); ++i)
       if (a.lse[i].bits != b.lse[i].bits)
-        return fmt::format("{}lse at {} is {:08x} and {:08x}", kWords, place(i), a.lse[i].bits,
+        return fmt::format("{}lse at {} is {:08x} and {:08x}", words, place(i), a.lse[i].bits,
                            b.lse[i].bits);
     if (a.visited != b.visited || a.skipped != b.skipped)
-      return fmt::format("{}{} tiles visited and {} skipped, and {} and {}", kWords, *a.visited,
+      return fmt::format("{}{} tiles visited and {} skipped, and {} and {}", words, *a.visited,
                          *a.skipped, *b.visited, *b.skipped);
     return "";
   }
@@ -102,7 +117,7 @@ std::int32_t served_page(std::int32_t rows) {
   return page;
 }
 
-AttentionCase drawn_case(AttentionCase c, const std::optional<std::pair<Dtype, int>>& only) {
+AttentionCase drawn_case(AttentionCase c, const std::optional<OneKernel>& only) {
   if (c.seed % 8 == 0) c.dim = 256;
   // Random cases have up to 300 keys: up to 1200 and, one in sixteen, 4800, three chunks of a
   // decode.
@@ -110,10 +125,10 @@ AttentionCase drawn_case(AttentionCase c, const std::optional<std::pair<Dtype, i
   return served_case(std::move(c), only);
 }
 
-AttentionCase served_case(AttentionCase c, const std::optional<std::pair<Dtype, int>>& only) {
+AttentionCase served_case(AttentionCase c, const std::optional<OneKernel>& only) {
   const int larger = std::max(c.dim, c.v_dim);
   c.dim = larger <= 64 && c.dtype != Dtype::kF8E4m3 ? 64 : larger <= 128 ? 128 : 256;
-  if (only) std::tie(c.dtype, c.dim) = *only;
+  if (only) c.dtype = only->dtype, c.dim = only->head_dim;
   c.v_dim = c.dim;
   if (c.page > 0) c.page = served_page(c.page);
   return c;

@@ -10,7 +10,6 @@
 #include "verify/attention/check.hpp"
 #include "verify/attention/cuda_attention.hpp"
 #include "verify/attention/device_testing.hpp"
-#include "verify/attention/mutants.hpp"
 #include "verify/attention/sparse.hpp"
 #include "verify/attention/suite.hpp"
 
@@ -250,7 +249,7 @@ TEST_CASE("a launch that fails is told once, and the device not used again", "[V
 TEST_CASE("a wrong kernel of one shape gets cases of that shape", "[VER-25.2][VER-25.6]") {
   AttentionCase c = check::usual_case(prefill());
   CHECK(c.dtype == Dtype::kF16);
-  const AttentionCase one = served_case(c, std::pair{Dtype::kBf16, 128});
+  const AttentionCase one = served_case(c, OneKernel{DeviceKernel::kPrefill, Dtype::kBf16, 128});
   CHECK((one.dtype == Dtype::kBf16 && one.dim == 128 && one.v_dim == 128));
   const AttentionCase any = served_case(c, std::nullopt);
   CHECK((any.dtype == Dtype::kF16 && any.dim == 128 && any.v_dim == 128));
@@ -264,58 +263,22 @@ TEST_CASE("a wrong kernel of one shape gets cases of that shape", "[VER-25.2][VE
   }
 }
 
-// Equivalents of verify/mutants/attention at the one shape that those are compiled for: the cases
-// of their properties must still tell them from the right kernel.
-TEST_CASE("at bf16 and 128 elements, properties notice what the CUDA mutants do", "[VER-25.6]") {
-  class Served : public AttentionFunction {
+TEST_CASE("a wrong kernel is a subject of its own profile and is asked about no other",
+          "[VER-25.6]") {
+  class One : public HostDevice {
    public:
-    using AttentionFunction::AttentionFunction;
-    AttentionCase served(const AttentionCase& c) const override {
-      return served_case(c, std::pair{Dtype::kBf16, 128});
-    }
-    std::int32_t served_page(std::int32_t rows) const override { return verify::served_page(rows); }
+    std::optional<OneKernel> only() const override { return OneKernel{DeviceKernel::kDecode}; }
   };
-  using attention::Profile;
-  struct Wrong {
-    std::string_view property;
-    void (*change)(Profile&);
-    AttentionRun (*fault)(const Profile&, const Problem&, int) = nullptr;
-  };
-  const Wrong list[] = {
-      {"tie", [](Profile& p) { p.skip.strict = false; }},
-      {"certificate", [](Profile& p) { p.skip.compare = attention::Compare::kExp; }},
-      {"maximum_kept", [](Profile& p) { p.skip.above_one = attention::LambdaAboveOne::kAllow; }},
-      {"own_length", [](Profile& p) { p.skip.lambda_length = attention::LambdaLength::kNone; }},
-      {"thresholds", nullptr, faults::first_request_rules},
-      {"veto", nullptr, faults::warp_votes_alone},
-      {"padding_vote", [](Profile& p) { p.skip.padding_rows = attention::PaddingRows::kVote; }},
-      {"trace", [](Profile& p) { p.skip.kept_first = 2; }},
-      {"rising", [](Profile& p) { p.softmax.correction = attention::CorrectionForm::kNone; }},
-      {"truth", [](Profile& p) { p.softmax.tree = attention::SumTree::kThreadRunning; }},
-      {"truth", [](Profile& p) { p.softmax.exp = attention::ExpForm::kSubtractMultiply; }},
-      {"lse", [](Profile& p) { p.softmax.lse = attention::LseForm::kLn; }},
-      {"no_keys", [](Profile& p) { p.softmax.empty = attention::EmptyGuard::kNever; }},
-      {"poison", [](Profile& p) { p.skip.padding_fill = attention::PaddingFill::kNeighbour; }},
-      {"groups", nullptr, faults::heads_modulo},
-      {"paged", nullptr, faults::page_index_ignored},
-      {"ragged", nullptr, faults::wrong_request_rows},
-      {"counts", nullptr, faults::first_tile_not_counted},
-  };
-  AttentionSuiteOptions options;
-  options.budget_seconds = 0;
-  for (const Wrong& wrong : list) {
-    const Served subject("wrong", [&](const Profile& p, const Problem& problem, int threads) {
-      if (wrong.fault != nullptr) return wrong.fault(p, problem, threads);
-      Profile changed = p;
-      wrong.change(changed);
-      return emulated(changed, problem, threads);
-    });
-    const AttentionCell cell =
-        run_attention_cell(**find_property(wrong.property), prefill(), subject, options);
-    INFO(wrong.property << " " << cell.reason);
-    CHECK(cell.state == AttentionCell::State::kMismatch);
-    CHECK(cell.declined == 0);
-  }
+  CHECK(subject()->profiles().size() == 2);
+  const auto wrong = device_subject("wrong", std::make_unique<One>());
+  REQUIRE(wrong->profiles().size() == 1);
+  CHECK(wrong->profiles()[0] == kDecodeProfile);
+  const BuiltPtr b = build(small_case());
+  CHECK(wrong->run(decode(), b->problem, 1).state == AttentionRun::State::kOk);
+  const AttentionRun other = wrong->run(prefill(), b->problem, 1);
+  CHECK(other.state == AttentionRun::State::kUnsupported);
+  CHECK(other.message ==
+        "this is a wrong kernel of assay-decode-sm90, and the profile is assay-prefill-sm90");
 }
 
 TEST_CASE("a name that no subject or wrong kernel has is told with those there are",

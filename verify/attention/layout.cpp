@@ -135,9 +135,11 @@ void check_paged(Trial& t) {
   }
 }
 
-std::vector<AttentionCase> usual_and_partial(const Profile& p) {
+std::vector<AttentionCase> paged_cases(const Profile& p) {
   return {usual_case(p),
-          with(usual_case(p), [](AttentionCase& c) { c.kv = {419}, c.dtype = Dtype::kBf16; })};
+          with(usual_case(p), [](AttentionCase& c) { c.kv = {419}, c.dtype = Dtype::kBf16; }),
+          // Tables of several requests.
+          ragged_case(p, false)};
 }
 
 // The last third of the keys lies beyond 2^31 elements.
@@ -265,7 +267,7 @@ std::vector<Property> layout_properties() {
        "ATT-2.2",
        true,
        always,
-       usual_and_partial,
+       paged_cases,
        false,
        check_paged,
        {"page_index_ignored"}},

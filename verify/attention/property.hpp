@@ -2,7 +2,7 @@
 // property says beforehand, from the profile's fields and not from its name, whether it holds, is
 // violated by design, or has no meaning; a run must agree (SPEC VER-23.1). Decides what a property
 // is and what a trial of one may do; the properties are in values.cpp, extremes.cpp, layout.cpp,
-// heads.cpp, decisions.cpp and thresholds.cpp.
+// heads.cpp, decisions.cpp, pieces.cpp and thresholds.cpp.
 #pragma once
 
 #include <cstdint>
@@ -139,6 +139,7 @@ std::vector<Property> extreme_properties();
 std::vector<Property> layout_properties();
 std::vector<Property> head_properties();
 std::vector<Property> decision_properties();
+std::vector<Property> piece_properties();
 std::vector<Property> threshold_properties();
 
 }  // namespace assay::verify

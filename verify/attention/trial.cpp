@@ -147,7 +147,7 @@ std::span<const Property> properties() {
   static const std::vector<Property> list = [] {
     std::vector<Property> all = value_properties();
     for (auto more : {extreme_properties(), layout_properties(), head_properties(),
-                      decision_properties(), threshold_properties()})
+                      decision_properties(), piece_properties(), threshold_properties()})
       all.insert(all.end(), more.begin(), more.end());
     return all;
   }();

@@ -79,7 +79,7 @@ void check_one_hot(Trial& t) {
   for (std::int32_t row = 0; row < r.q_len; ++row)
     for (std::int32_t h = 0; h < b->q.heads; ++h)
       for (std::int32_t d = 0; d < b->v.dim; ++d, ++at) {
-        const double got = out_value(b->problem.out_dtype, ran->answer.out[at]);
+        const double got = out_value(b->problem.out_dtype, ran->answer.out[at]) / t.c().v_scale;
         const std::int32_t digit = target(row, h) >> (4 * (d % 3)) & 15;
         if (std::abs(got - digit) < 0.5) continue;
         return t.fail(fmt::format("the row looks at key {}, whose value is {} here; got {:.4g}",

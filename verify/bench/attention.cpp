@@ -6,9 +6,10 @@
 #include "cuda/emulator/emulator.hpp"
 #include "cuda/launch/attention_ceilings.hpp"
 #include "cuda/launch/attention_tensors.hpp"
+#include "cuda/launch/attention_timer.hpp"
+#include "cuda/launch/driver_version.hpp"
 #include "model/core/prng.hpp"
 #include "verify/bench/attention_decode.hpp"
-#include "verify/bench/attention_timer.hpp"
 
 namespace assay::verify::bench {
 namespace {
@@ -29,7 +30,7 @@ class Bench {
 
   Expected<AttentionBenchResult> run() {
     ASSAY_CHECK(describe());
-    ASSAY_TRY(timer_, AttentionTimer::make());
+    ASSAY_TRY(timer_, cuda::AttentionTimer::make());
     const Status measured = measure_everything();
     if (!measured) result_.stopped = measured.error().sentence;
     return std::move(result_);
@@ -52,7 +53,7 @@ class Bench {
   }
 
   Status describe() {
-    int count = 0, device = 0, driver = 0, runtime = 0;
+    int count = 0, device = 0, runtime = 0;
     if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0)
       return unsupported("a benchmark of attention needs a GPU, and CUDA finds none here");
     ASSAY_CUDA(cudaGetDevice(&device), "asking for the current device");
@@ -62,12 +63,10 @@ class Bench {
       return unsupported(fmt::format("the attention kernels need sm_90; device {} is sm_{}{}",
                                      device, properties.major, properties.minor));
     multiprocessors_ = properties.multiProcessorCount;
-    cudaDriverGetVersion(&driver);
     cudaRuntimeGetVersion(&runtime);
-    const auto version = [](int v) { return fmt::format("{}.{}", v / 1000, v % 1000 / 10); };
     result_.device_name = properties.name;
-    result_.driver = version(driver);
-    result_.cuda = version(runtime);
+    result_.driver = cuda::driver_version();
+    result_.cuda = fmt::format("{}.{}", runtime / 1000, runtime % 1000 / 10);
     return Done{};
   }
 
@@ -141,31 +140,37 @@ class Bench {
     }
     ASSAY_TRY(std::int64_t set, draw(tensors, AttentionPattern::kWholeTiles, 0));
     for (const bool causal : {false, true}) {
-      ASSAY_CHECK(
-          measure(tensors, {.kernel = "prefill", .set = set, .causal = causal, .what = "dense"}));
+      ASSAY_CHECK(measure_dense(tensors, set, causal));
       ASSAY_CHECK(measure(
           tensors,
           {.set = set, .causal = causal, .what = "nothing skipped", .lambda = kSkipsNothing}));
     }
     for (const double sparsity : whole) {
       ASSAY_TRY(set, draw(tensors, AttentionPattern::kWholeTiles, sparsity));
-      for (const bool causal : {false, true})
+      for (const bool causal : {false, true}) {
+        if (all) ASSAY_CHECK(measure_dense(tensors, set, causal));
         ASSAY_CHECK(measure(tensors, {.kernel = "prefill",
                                       .set = set,
                                       .causal = causal,
                                       .what = "whole tiles",
                                       .wanted = sparsity,
                                       .lambda = kWholeTilesLambda}));
+      }
     }
     ASSAY_TRY(set, draw(tensors, AttentionPattern::kUnits, 0));
-    for (const double sparsity : units)
-      for (const bool causal : {false, true}) {
+    for (const bool causal : {false, true}) {
+      if (all) ASSAY_CHECK(measure_dense(tensors, set, causal));
+      for (const double sparsity : units) {
         ASSAY_TRY(const float lambda, tensors.lambda_for(sparsity, causal, timer_.stream()));
         ASSAY_CHECK(measure(
             tensors,
             {.set = set, .causal = causal, .what = "units", .wanted = sparsity, .lambda = lambda}));
       }
+    }
     return Done{};
+  }
+  Status measure_dense(const AttentionTensors& tensors, std::int64_t set, bool causal) {
+    return measure(tensors, {.kernel = "prefill", .set = set, .causal = causal, .what = "dense"});
   }
 
   Expected<std::int64_t> draw(AttentionTensors& tensors, AttentionPattern pattern, double low) {
@@ -197,8 +202,8 @@ class Bench {
     row.sparsity = counts.share();
     ASSAY_CHECK(check_bits(tensors, row));
     ASSAY_TRY(const auto times,
-              timer_.time([&] { return cuda::launch_prefill(call, timer_.stream().stream()); },
-                          repeats_of(row.length, options_.repeats)));
+              timer_.steady([&] { return cuda::launch_prefill(call, timer_.stream().stream()); },
+                            repeats_of(row.length, options_.repeats)));
     row.ms = times[times.size() / 2];
     row.ms_min = times.front();
     row.tflops = dense_tflops(row.length, kQueryHeads, kDim, row.causal, row.ms);
@@ -241,7 +246,7 @@ class Bench {
   }
 
   const AttentionBenchOptions& options_;
-  AttentionTimer timer_;
+  cuda::AttentionTimer timer_;
   int multiprocessors_ = 1;
   AttentionBenchResult result_;
 };

@@ -63,7 +63,7 @@ class DecodeBench::Tensors {
       fill_by_recipe(r.v, values(i), stream.stream());
     }
     ASSAY_CUDA(cudaGetLastError(), "making tensors");
-    ASSAY_CHECK(cuda::wait_for(stream, kMeasurementBudget, "making tensors"));
+    ASSAY_CHECK(cuda::wait_for(stream, cuda::kMeasurementBudget, "making tensors"));
     return first;
   }
 
@@ -75,7 +75,7 @@ class DecodeBench::Tensors {
     cuda::add_checksum(q_.data(), words(q_.bytes()), sum, stream.stream());
     cuda::add_checksum(keys(0), words(half_), sum + 1, stream.stream());
     cuda::add_checksum(values(0), words(half_), sum + 2, stream.stream());
-    ASSAY_CHECK(cuda::wait_for(stream, kMeasurementBudget, "computing checksums"));
+    ASSAY_CHECK(cuda::wait_for(stream, cuda::kMeasurementBudget, "computing checksums"));
     std::array<std::uint64_t, 3> read{};
     ASSAY_CUDA(cudaMemcpy(read.data(), sum, sums.bytes(), cudaMemcpyDeviceToHost),
                "reading checksums");
@@ -134,7 +134,7 @@ class DecodeBench::Tensors {
     ASSAY_CUDA(cudaMemsetAsync(counters_.data(), 0, counters_.bytes(), stream), "zeroing");
     call.counters = static_cast<std::uint64_t*>(counters_.data());
     ASSAY_CHECK(launch_decode(call, stream.stream()));
-    ASSAY_CHECK(cuda::wait_for(stream, kMeasurementBudget, "the decode kernel"));
+    ASSAY_CHECK(cuda::wait_for(stream, cuda::kMeasurementBudget, "the decode kernel"));
     std::array<std::uint64_t, 2 * kKeyHeads> counters{};
     ASSAY_CUDA(
         cudaMemcpy(counters.data(), counters_.data(), counters_.bytes(), cudaMemcpyDeviceToHost),

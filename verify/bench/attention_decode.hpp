@@ -2,14 +2,14 @@
 // Decides what is rotated (SPEC VER-25.13). Internal to attention.cpp.
 #pragma once
 
+#include "cuda/launch/attention_timer.hpp"
 #include "verify/bench/attention.hpp"
-#include "verify/bench/attention_timer.hpp"
 
 namespace assay::verify::bench {
 
 class DecodeBench {
  public:
-  DecodeBench(const AttentionBenchOptions& options, const AttentionTimer& timer,
+  DecodeBench(const AttentionBenchOptions& options, const cuda::AttentionTimer& timer,
               int multiprocessors, AttentionBenchResult& result)
       : options_(options), timer_(timer), multiprocessors_(multiprocessors), result_(result) {}
   Status run();
@@ -25,7 +25,7 @@ class DecodeBench {
                                      const std::function<Status(std::size_t turn)>& launch) const;
 
   const AttentionBenchOptions& options_;
-  const AttentionTimer& timer_;
+  const cuda::AttentionTimer& timer_;
   const int multiprocessors_;
   AttentionBenchResult& result_;
   double stream_ms_ = 0;  // of the bytes of one cache

@@ -140,10 +140,15 @@ std::optional<SpeedUp> speed_up(const AttentionBenchResult& result, const PeerAn
     return other.kernel == row.kernel && other.dtype == row.dtype &&
            other.requests == row.requests && other.length == row.length;
   };
+  const auto is_dense = [&](const AttentionBenchRow& other) {
+    return row.what != "dense" && other.what == "dense" && same_problem(other) &&
+           other.causal == row.causal;
+  };
+  const bool has_dense = std::any_of(
+      result.rows.begin(), result.rows.end(),
+      [&](const AttentionBenchRow& other) { return is_dense(other) && other.set == row.set; });
   for (const AttentionBenchRow& other : result.rows)
-    if (row.what != "dense" && other.what == "dense" && same_problem(other) &&
-        other.causal == row.causal)
-      consider(other.ms, "dense");
+    if (is_dense(other) && (!has_dense || other.set == row.set)) consider(other.ms, "dense");
   for (const PeerRow& peer : peers.rows) {
     const AttentionSet* const set = find_set(result, peer.set);
     if (set == nullptr || !same_problem(*set) || peer.causal != row.causal) continue;

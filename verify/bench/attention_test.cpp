@@ -121,6 +121,17 @@ TEST_CASE("a speed-up is over the fastest dense way on the same problem", "[VER-
   // A dense row is held against peers alone.
   CHECK(over(peers, 0) == std::pair{12.0 / 14, std::string("cudnn")});
   CHECK_FALSE(speed_up(r, peers, r.rows[1]).has_value());
+  // So do our own.
+  AttentionBenchResult more = r;
+  more.rows.push_back(r.rows[0]);
+  more.rows.back().set = r.rows[2].set;
+  more.rows.back().ms = 12.5;
+  REQUIRE(r.rows[0].what == "dense");
+  REQUIRE(r.rows[0].set != r.rows[2].set);
+  const auto found = speed_up(more, {}, r.rows[2]);
+  REQUIRE(found.has_value());
+  CHECK(std::pair{found->value, found->over} ==
+        std::pair{12.5 / r.rows[2].ms, std::string("dense")});
   AttentionBenchRow batch = r.rows[2];
   batch.requests = 64;
   CHECK_FALSE(speed_up(r, peers, batch).has_value());

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "cuda/launch/communicator.hpp"
+#include "cuda/launch/driver_version.hpp"
 #include "verify/bench/rounds.hpp"
 #include "verify/bench/wire.hpp"
 
@@ -35,12 +36,11 @@ std::string version(int number, int thousands, int tens) {
 Status describe_machine(int device, BenchResult& result) {
   cudaDeviceProp properties{};
   ASSAY_CUDA(cudaGetDeviceProperties(&properties, device), "asking for a device's name");
-  int driver = 0, runtime = 0, nccl = 0;
-  ASSAY_CUDA(cudaDriverGetVersion(&driver), "asking for the driver's version");
+  int runtime = 0, nccl = 0;
   ASSAY_CUDA(cudaRuntimeGetVersion(&runtime), "asking for CUDA's version");
   ncclGetVersion(&nccl);
   result.device_name = properties.name;
-  result.driver = "CUDA " + version(driver, 1000, 10);
+  result.driver = cuda::driver_version();
   result.cuda = version(runtime, 1000, 10);
   result.nccl = version(nccl, 10000, 100);
   return Done{};

@@ -17,11 +17,7 @@ inline constexpr int kVoteBarrier = 1;
 // byte per decision.
 enum class Mode { kDense, kSkip, kTrace };
 
-// Of the four threads that share a row; the sum is (0 + 1) + (2 + 3) in all of them.
-__device__ inline float quad_maximum(float x) {
-  x = max_nan(x, shuffle_xor(x, 1));
-  return max_nan(x, shuffle_xor(x, 2));
-}
+// Of the four threads that share a row: (0 + 1) + (2 + 3) in all of them.
 __device__ inline float quad_sum(float x) {
   x = add_rn(x, shuffle_xor(x, 1));
   return add_rn(x, shuffle_xor(x, 2));
@@ -54,9 +50,10 @@ struct Unit {
   std::uint32_t narrow_p[kTile / kStep][4];
   std::uint32_t q[kSteps][4];  // queries, if they are held in registers
   RowState rows[2];
-  float local[2];
-  int rows_left;  // rows of the request from this thread's first one on; may be negative
-  float offset;   // of the vote
+  float local[2];      // a row's maximum over the tile: this thread's, then the quad's
+  float neighbour[2];  // likewise of one other thread of the quad
+  int rows_left;       // rows of the request from this thread's first one on; may be negative
+  float offset;        // of the vote
   std::uint32_t skipped;
 
   __device__ Unit(const PrefillParams& params, SharedMap<Shape> map, int index)
@@ -100,15 +97,22 @@ struct Unit {
     warp_barrier();
     if (thread % 32 == 0) barrier_arrive(shared.barrier(barrier));
   }
+  // Likewise at all blocks of the cluster, whose copies come here too.
+  __device__ void arrive_everywhere(int barrier) {
+    warp_barrier();
+    shared.arrive_everywhere(barrier, p.cluster);
+  }
   __device__ void release_queries() { arrive(Shape::kQueriesFree + unit); }
   template <class Place>
   __device__ void release_keys(const Place& at) {
-    arrive(Shape::kKeysFree + static_cast<int>(at.stage));
+    arrive_everywhere(Shape::kKeysFree + static_cast<int>(at.stage));
   }
   template <class Place>
   __device__ void release_values(const Place& at) {
-    arrive((Shape::kFp8 ? Shape::kTransposedFree : Shape::kValuesFree) +
-           static_cast<int>(at.stage));
+    if constexpr (Shape::kFp8)
+      arrive(Shape::kTransposedFree + static_cast<int>(at.stage));
+    else
+      arrive_everywhere(Shape::kValuesFree + static_cast<int>(at.stage));
   }
 
   // A matrix of 16 rows and 32 bytes for each warp and step: lane l reads row l % 16, half l / 16.
@@ -204,6 +208,9 @@ struct Unit {
                   attention::visible_keys(mask, row_of(1), work->shape.kv_len));
     }
     maxima<kTile>(s, local);
+    // Asked for before the vote, behind which it would be waited for.
+#pragma unroll
+    for (int row = 0; row < 2; ++row) neighbour[row] = shuffle_xor(local[row], 1);
     if constexpr (kMode == Mode::kDense) return true;
     bool keeps = true;
     if (tile != mine.visited.begin && (kMode == Mode::kSkip || p.threshold.enabled != 0)) {
@@ -222,7 +229,10 @@ struct Unit {
   // wait for the product that they are to overlap.
   __device__ void exponentials() {
 #pragma unroll
-    for (int row = 0; row < 2; ++row) local[row] = quad_maximum(local[row]);
+    for (int row = 0; row < 2; ++row) {
+      local[row] = max_nan(local[row], neighbour[row]);
+      local[row] = max_nan(local[row], shuffle_xor(local[row], 2));
+    }
     exponentials_of<kTile, kShift>(s, local, p.scale_log2, rows);
     if (rows[0].sum < 0.0f || rows[1].sum < 0.0f) [[unlikely]]
       give_up(p.record, static_cast<std::uint32_t>(Site::kNegativeSum), 0, 0);

@@ -26,6 +26,7 @@ enum class Site : std::uint32_t {
   kTransposedFree,
   kWorkFull,
   kWorkFree,
+  kNextFull,
   kDone,
   kNegativeSum,  // not a wait: what cannot happen
 };
@@ -49,10 +50,18 @@ struct SharedMap {
   __device__ SharedAddress barrier(int index) const {
     return base + Shape::kBarriersAt + index * 8;
   }
-  __device__ SharedAddress work(std::uint32_t slot) const {
-    return base + Shape::kWorkAt + slot * static_cast<int>(sizeof(Work<Shape::kUnits>));
+  __device__ SharedAddress next(std::uint32_t slot) const {
+    return base + Shape::kNextAt + slot * 4;
+  }
+  // One arrival at that barrier of each block of the cluster, by a whole warp.
+  __device__ void arrive_everywhere(int index, int cluster) const {
+    const int lane = thread_index() % 32;
+    if (lane < cluster) barrier_arrive_at(cluster_address(barrier(index), lane));
   }
 };
+
+// Of a cluster, for copies.
+inline constexpr std::uint16_t kBothBlocks = 0b11;
 
 template <class Shape>
 __device__ inline void wait_at(const SharedMap<Shape>& shared, const PrefillParams& p, int barrier,
@@ -87,7 +96,7 @@ template <class Shape>
 class WorkList {
  public:
   static constexpr int kUnits = Shape::kUnits;
-  __device__ explicit WorkList(const PrefillParams& p) : p_(p) {}
+  __device__ WorkList(const PrefillParams& p, int rank) : p_(p), rank_(rank) {}
 
   // Pieces are asked for in ascending order, so requests that lie behind are not looked at again.
   __device__ Work<kUnits> find(int n) {
@@ -97,7 +106,7 @@ class WorkList {
       RequestShape shape;
       if (first_ + lane < p_.requests) shape = shape_of(p_, first_ + lane);
       const int tiles = q_tiles_of(shape.q_len, kUnits);
-      int upto = tiles * p_.q_heads;  // 0 for a lane without a request
+      int upto = tiles * (p_.q_heads / p_.cluster);  // 0 for a lane without a request
       for (int distance = 1; distance < 32; distance *= 2) {
         const int other = shuffle_up(upto, distance);
         if (lane >= distance) upto += other;
@@ -110,8 +119,8 @@ class WorkList {
       shape = {broadcast(shape.q_begin, owner), broadcast(shape.q_len, owner),
                broadcast(shape.kv_begin, owner), broadcast(shape.kv_len, owner),
                broadcast(shape.q_offset, owner)};
-      const Place place = place_of(n - before_ - skipped, q_tiles_of(shape.q_len, kUnits),
-                                   p_.q_heads, p_.section_heads);
+      const Place place = place_in_cluster(n - before_ - skipped, q_tiles_of(shape.q_len, kUnits),
+                                           p_.q_heads, p_.section_heads, p_.cluster, rank_);
       return work_of<kUnits>(first_ + owner, shape, place, p_.mask, p_.mask_size, Shape::kTile);
     }
     return {};
@@ -119,14 +128,16 @@ class WorkList {
 
  private:
   const PrefillParams& p_;
+  int rank_;        // of the block in its cluster
   int first_ = 0;   // of the 32 requests looked at
   int before_ = 0;  // pieces of requests before them
   int total_ = 0;   // pieces of theirs
 };
 
-// Copies one tile of keys or values into a stage; the full barrier gets what to expect. One lane
-// issues all copies. Keys beyond the last are not copied where they lie in pages, box by box; where
-// rows are contiguous they are somebody else's, or zeros beyond the tensor.
+// Copies one tile of keys or values into a stage, box by box; the full barrier gets what to expect.
+// The blocks of a cluster share the boxes, and each box goes to all of them. One lane issues all
+// copies. Keys beyond the last are not copied where they lie in pages; where rows are contiguous
+// they are somebody else's, or zeros beyond the tensor.
 template <class Shape>
 __device__ inline void load_tile(const PrefillParams& p, const CUtensorMap& map,
                                  const Work<Shape::kUnits>& work, int tile, SharedAddress to,
@@ -134,39 +145,41 @@ __device__ inline void load_tile(const PrefillParams& p, const CUtensorMap& map,
   const int lane = thread_index() % 32;
   const int first = tile * Shape::kTile;
   const int head = work.head / p.group;
-  if (p.pages.table == nullptr) {
-    if (lane != 0) return;
-    barrier_arrive_expecting(barrier, Shape::kTileBytes);
-    const int request = p.lengths.first_kv != nullptr ? 0 : work.request;
-#pragma unroll
-    for (int chunk = 0; chunk < Shape::kChunks; ++chunk)
-      tensor_load(to + chunk * Shape::kTileChunkBytes, map, chunk * Shape::kChunkColumns,
-                  work.shape.kv_begin + first, head, request, barrier);
-    return;
-  }
-  const int box_rows = p.pages.box_rows;
-  const int rows = attention::schedule_detail::smaller(Shape::kTile, work.shape.kv_len - first);
-  const int boxes = (rows + box_rows - 1) / box_rows;  // at most 16, of 8 rows
-  int page = p.pages.num_pages;
-  if (lane < boxes) {
-    const std::int64_t entry = static_cast<std::int64_t>(work.request) * p.pages.table_stride +
-                               (first + lane * box_rows) / p.pages.page_rows;
-    page = p.pages.table[entry];
-    // A page that does not exist arrives as zeros, as everything outside a tensor does.
-    if (page < 0) page = p.pages.num_pages;
+  const bool paged = p.pages.table != nullptr;
+  const int rows =
+      paged ? attention::schedule_detail::smaller(Shape::kTile, work.shape.kv_len - first)
+            : Shape::kTile;
+  const int boxes = (rows + p.pages.box_rows - 1) / p.pages.box_rows;  // at most 16, of 8 rows
+  int outer = p.lengths.first_kv != nullptr ? 0 : work.request;
+  if (paged) {
+    outer = p.pages.num_pages;
+    if (lane < boxes) {
+      const std::int64_t entry = static_cast<std::int64_t>(work.request) * p.pages.table_stride +
+                                 (first + lane * p.pages.box_rows) / p.pages.page_rows;
+      outer = p.pages.table[entry];
+      // A page that does not exist arrives as zeros, as everything outside a tensor does.
+      if (outer < 0) outer = p.pages.num_pages;
+    }
   }
   if (lane == 0)
-    barrier_arrive_expecting(barrier,
-                             static_cast<std::uint32_t>(boxes * box_rows * 128 * Shape::kChunks));
+    barrier_arrive_expecting(
+        barrier, static_cast<std::uint32_t>(boxes * p.pages.box_rows * 128 * Shape::kChunks));
   ASSAY_NO_UNROLL
-  for (int box = 0; box < boxes; ++box) {
-    const int box_page = broadcast(page, box);
+  for (int box = p.cluster == 1 ? 0 : cluster_rank(); box < boxes; box += p.cluster) {
+    const int box_outer = paged ? broadcast(outer, box) : outer;
     if (lane != 0) continue;
-    const int row = (first + box * box_rows) % p.pages.page_rows;
+    const int at = first + box * p.pages.box_rows;
+    const int row = paged ? at % p.pages.page_rows : work.shape.kv_begin + at;
 #pragma unroll
-    for (int chunk = 0; chunk < Shape::kChunks; ++chunk)
-      tensor_load(to + chunk * Shape::kTileChunkBytes + box * box_rows * 128, map,
-                  chunk * Shape::kChunkColumns, row, head, box_page, barrier);
+    for (int chunk = 0; chunk < Shape::kChunks; ++chunk) {
+      const SharedAddress there =
+          to + chunk * Shape::kTileChunkBytes + box * p.pages.box_rows * 128;
+      const int column = chunk * Shape::kChunkColumns;
+      if (p.cluster == 1)
+        tensor_load(there, map, column, row, head, box_outer, barrier);
+      else
+        tensor_load_to(kBothBlocks, there, map, column, row, head, box_outer, barrier);
+    }
   }
 }
 
@@ -207,7 +220,7 @@ template <class Shape>
 struct ValueFetcher {
   const PrefillParams& p;
   SharedMap<Shape> shared;
-  std::uint32_t tail_parity = 0;
+  std::uint32_t tail_parity = 0;  // a bit per stage
 
   template <class Place>
   __device__ void wait_values_free(const Place& at) {
@@ -225,9 +238,10 @@ struct ValueFetcher {
     }
     // Rows beyond the last key hold what lies behind it in memory, or an old tile, and 0 times that
     // may be NaN (SPEC ATT-6.1). The units are told only after the rows are zeros.
-    load_tile<Shape>(p, p.v, work, tile, to, shared.barrier(Shape::kTailFull));
-    wait_at(shared, p, Shape::kTailFull, 0, tail_parity, Site::kTail);
-    tail_parity ^= 1;
+    load_tile<Shape>(p, p.v, work, tile, to,
+                     shared.barrier(Shape::kTailFull + static_cast<int>(at.stage)));
+    wait_at(shared, p, Shape::kTailFull, at.stage, tail_parity >> at.stage & 1, Site::kTail);
+    tail_parity ^= 1u << at.stage;
     const int pieces = (Shape::kTile - valid) * 8;  // of 16 bytes, in each chunk
     for (int chunk = 0; chunk < Shape::kChunks; ++chunk) {
       ASSAY_NO_UNROLL
@@ -286,7 +300,7 @@ struct Transposer {
   }
   template <class Place>
   __device__ void release_fetched(const Place& at) {
-    arrive(Shape::kValuesFree + static_cast<int>(at.stage));
+    shared.arrive_everywhere(Shape::kValuesFree + static_cast<int>(at.stage), p.cluster);
   }
   template <class Place>
   __device__ void publish_transposed(const Place& at) {

@@ -1,6 +1,7 @@
-// For the tests of flow.hpp: recorders that turn each role of a small block into a program of
-// waits, arrivals, copies and reads. Beside what the code computes, every step says what the test
-// itself counted: how often a barrier must have completed, which tile a stage must hold. Host only.
+// For the tests of flow.hpp: recorders that turn each role of a small block, or of a cluster of
+// two, into a program of waits, arrivals, copies and reads. Beside what the code computes, every
+// step says what the test itself counted: how often a barrier must have completed, which tile a
+// stage must hold. Host only.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +13,13 @@
 namespace assay::attention_kernels::testing {
 
 constexpr int kUnits = 2;
+constexpr int kMaxBlocks = 2;  // of a cluster
 constexpr int kKeyStages = 2, kValueStages = 2;
 using SmallRings = Rings<kKeyStages, kValueStages>;
 using SmallWork = Work<kUnits>;
 
-// Barriers and buffers by number.
+// Barriers and buffers by number, those of block b b times their number later. A stage is filled in
+// two parts, by one block or by each of a cluster's.
 enum Barrier : int {
   kQueriesFull = 0,
   kQueriesFree = kQueriesFull + kUnits,
@@ -28,21 +31,24 @@ enum Barrier : int {
   kTransposedFree = kTransposedFull + kValueStages,
   kWorkFull = kTransposedFree + kValueStages,
   kWorkFree = kWorkFull + 2,
-  kBarriers = kWorkFree + 2,
+  kNextFull = kWorkFree + 2,
+  kBarriers = kNextFull + 2,
 };
 enum Buffer : int {
   kQueries = 0,
   kKeys = kUnits,
-  kValues = kKeys + kKeyStages,
-  kTransposed = kValues + kValueStages,
-  kBuffers = kTransposed + kValueStages
+  kValues = kKeys + 2 * kKeyStages,
+  kTransposed = kValues + 2 * kValueStages,
+  kNext = kTransposed + kValueStages,
+  kBuffers = kNext + 2
 };
 
 struct Step {
   enum Kind {
     kWait,
     kArrive,
-    kLoad,
+    kExpect,  // an arrival, and so many copies that the phase waits for
+    kCopy,
     kRead,
     kReadEnd,
     kReadAny,  // whatever the buffer holds
@@ -52,8 +58,8 @@ struct Step {
   int at = 0;           // barrier or buffer
   unsigned parity = 0;  // of kWait, as the code computed it
   int completions = 0;  // of kWait: how often the barrier must have completed, counted by the test
-  int content = 0;      // of kLoad and kRead: which tile of which work
-  int barrier = 0;      // of kLoad
+  int content = 0;      // of kCopy and kRead: which tile of which work; of kExpect: how many
+  int barrier = 0;      // of kCopy
 };
 using Program = std::vector<Step>;
 
@@ -65,6 +71,8 @@ enum class Fault {
   kReleaseTooEarly,   // values released before the product has read them
   kQueriesNotAwaited,
   kTransposedNotAwaited,
+  kReleasedAtHome,  // to the block's own copies only
+  kSlotNotAwaited,  // the next piece is told over one that was not read
 };
 // The 16-bit kernels, or fp8's with its transposers.
 enum class Kind { kPending, kApart };
@@ -72,7 +80,7 @@ enum class Kind { kPending, kApart };
 // Pieces of work with what their units will decide.
 struct Scenario {
   std::vector<SmallWork> works;
-  std::vector<std::vector<bool>> keeps[kUnits];  // [work][tile - all.begin]
+  std::vector<std::vector<bool>> keeps[kMaxBlocks * kUnits];  // [work][tile - all.begin]
 };
 
 inline int content_of(int work, int tile) { return 1 + work * 100 + tile; }
@@ -82,17 +90,48 @@ struct Recorder {
   Fault fault = Fault::kNone;
   Kind kind = Kind::kPending;
   const Scenario* scenario = nullptr;
+  int blocks = 1, block = 0;
   int unit = 0;
   int work = 0;                        // being done
   int keys_done = 0, values_done = 0;  // stages passed, over all work
   int queries_done[kUnits] = {};
 
+  static int barrier_of(int which, int barrier) { return which * kBarriers + barrier; }
+  static int buffer_of(int which, int buffer) { return which * kBuffers + buffer; }
   void wait(int barrier, unsigned parity, int completions) {
-    program.push_back({Step::kWait, barrier, parity, completions});
+    program.push_back({Step::kWait, barrier_of(block, barrier), parity, completions});
   }
-  void arrive(int barrier) { program.push_back({Step::kArrive, barrier}); }
+  void arrive_at(int which, int barrier) {
+    program.push_back({Step::kArrive, barrier_of(which, barrier)});
+  }
+  void arrive(int barrier) { arrive_at(block, barrier); }
+  void arrive_everywhere(int barrier) {
+    for (int b = 0; b < blocks; ++b)
+      if (b == block || fault != Fault::kReleasedAtHome) arrive_at(b, barrier);
+  }
+  void expect(int barrier, int copies) {
+    program.push_back({Step::kExpect, barrier_of(block, barrier), 0, 0, copies});
+  }
+  void copy_to(int which, int buffer, int barrier, int content) {
+    program.push_back(
+        {Step::kCopy, buffer_of(which, buffer), 0, 0, content, barrier_of(which, barrier)});
+  }
+  // Both parts of a stage; in a cluster one of them, to both blocks.
   void load(int buffer, int barrier, int content) {
-    program.push_back({Step::kLoad, buffer, 0, 0, content, barrier});
+    expect(barrier, 2);
+    for (int part = 0; part < 2; ++part)
+      for (int b = 0; b < blocks; ++b)
+        if (blocks == 1 || part == block) copy_to(b, buffer + part, barrier, content);
+  }
+  void read(int buffer, int content) {
+    program.push_back({Step::kRead, buffer_of(block, buffer), 0, 0, content});
+  }
+  void read_end(int buffer) { program.push_back({Step::kReadEnd, buffer_of(block, buffer)}); }
+  void read_stage(int buffer, int content) {
+    for (int part = 0; part < 2; ++part) read(buffer + part, content);
+  }
+  void read_stage_end(int buffer) {
+    for (int part = 0; part < 2; ++part) read_end(buffer + part);
   }
   const SmallWork& current() const { return scenario->works[static_cast<std::size_t>(work)]; }
   bool bit(const std::vector<std::vector<bool>>& table, int at) const {
@@ -108,7 +147,7 @@ struct Recorder {
   }
   void load_keys(RingPlace<kKeyStages> at, const SmallWork&, int which) {
     const int stage = static_cast<int>(at.stage);
-    load(kKeys + stage, kKeysFull + stage, content_of(work, which));
+    load(kKeys + 2 * stage, kKeysFull + stage, content_of(work, which));
     ++keys_done;
   }
   void wait_queries_free(int which, std::uint32_t parity) {
@@ -116,7 +155,8 @@ struct Recorder {
     wait(kQueriesFree + which, parity ^ 1, queries_done[which]);
   }
   void load_queries(int which, const SmallWork&) {
-    load(kQueries + which, kQueriesFull + which, content_of(work, 99));
+    expect(kQueriesFull + which, 1);
+    copy_to(block, kQueries + which, kQueriesFull + which, content_of(work, 99));
     ++queries_done[which];
   }
 
@@ -127,7 +167,7 @@ struct Recorder {
   int first_value = 0;
   void load_values(RingPlace<kValueStages> at, const SmallWork&, int which) {
     const int stage = static_cast<int>(at.stage);
-    load(kValues + stage, kValuesFull + stage, content_of(work, which));
+    load(kValues + 2 * stage, kValuesFull + stage, content_of(work, which));
     ++values_done;
   }
 
@@ -135,7 +175,7 @@ struct Recorder {
   Range all() const { return current().all; }
   void wait_queries(std::uint32_t parity) {
     wait(kQueriesFull + unit, parity, ++queries_done[unit]);
-    program.push_back({Step::kRead, kQueries + unit, 0, 0, content_of(work, 99)});
+    read(kQueries + unit, content_of(work, 99));
   }
   void take_queries() {}
   void wait_keys(RingPlace<kKeyStages> at) {
@@ -143,24 +183,23 @@ struct Recorder {
   }
   void issue_scores(RingPlace<kKeyStages> at) {
     const int which = current().all.begin + keys_done - first_value;
-    program.push_back(
-        {Step::kRead, kKeys + static_cast<int>(at.stage), 0, 0, content_of(work, which)});
+    read_stage(kKeys + 2 * static_cast<int>(at.stage), content_of(work, which));
   }
   void wait_scores() {}
   void wait_scores_alone() {}
   void release_keys(RingPlace<kKeyStages> at) {
     CHECK(static_cast<int>(at.stage) == keys_done % kKeyStages);
-    program.push_back({Step::kReadEnd, kKeys + static_cast<int>(at.stage)});
-    arrive(kKeysFree + static_cast<int>(at.stage));
+    read_stage_end(kKeys + 2 * static_cast<int>(at.stage));
+    arrive_everywhere(kKeysFree + static_cast<int>(at.stage));
     ++keys_done;
   }
   void release_queries() {
-    program.push_back({Step::kReadEnd, kQueries + unit});
+    read_end(kQueries + unit);
     arrive(kQueriesFree + unit);
   }
   bool decide(const TileRanges& mine, int which) const {
     CHECK(mine.visited.contains(which));
-    return which == mine.visited.begin || bit(scenario->keeps[unit], which);
+    return which == mine.visited.begin || bit(scenario->keeps[block * kUnits + unit], which);
   }
   void exponentials() {}
   void narrow() {}
@@ -169,9 +208,13 @@ struct Recorder {
     if (fault != Fault::kReleasedUnfilled) await_values(at);
   }
   // Where units find values.
-  int values_buffer() const { return kind == Kind::kApart ? kTransposed : kValues; }
   int values_full() const { return kind == Kind::kApart ? kTransposedFull : kValuesFull; }
-  int values_free() const { return kind == Kind::kApart ? kTransposedFree : kValuesFree; }
+  void free_values(int stage) {
+    if (kind == Kind::kApart)
+      arrive(kTransposedFree + stage);
+    else
+      arrive_everywhere(kValuesFree + stage);
+  }
   void await_values(RingPlace<kValueStages> at) {
     wait(values_full() + static_cast<int>(at.stage), at.parity, values_done / kValueStages + 1);
   }
@@ -180,8 +223,11 @@ struct Recorder {
     if (fault == Fault::kReleasedUnfilled) await_values(at);  // waits only where it reads
     const int which = current().all.begin + values_done - first_value;
     const int stage = static_cast<int>(at.stage);
-    if (fault == Fault::kReleaseTooEarly) arrive(values_free() + stage);
-    program.push_back({Step::kRead, values_buffer() + stage, 0, 0, content_of(work, which)});
+    if (fault == Fault::kReleaseTooEarly) free_values(stage);
+    if (kind == Kind::kApart)
+      read(kTransposed + stage, content_of(work, which));
+    else
+      read_stage(kValues + 2 * stage, content_of(work, which));
     product_read = true;
   }
   bool product_read = false;
@@ -197,11 +243,14 @@ struct Recorder {
   }
   void transpose(RingPlace<kValueStages> at) {
     const int stage = static_cast<int>(at.stage);
-    program.push_back({Step::kReadAny, kValues + stage});
-    program.push_back({Step::kMove, kTransposed + stage, 0, 0, 0, kValues + stage});
+    for (int part = 0; part < 2; ++part)
+      program.push_back({Step::kReadAny, buffer_of(block, kValues + 2 * stage + part)});
+    for (int part = 0; part < 2; ++part)
+      program.push_back({Step::kMove, buffer_of(block, kTransposed + stage), 0, 0, 0,
+                         buffer_of(block, kValues + 2 * stage + part)});
   }
   void release_fetched(RingPlace<kValueStages> at) {
-    arrive(kValuesFree + static_cast<int>(at.stage));
+    arrive_everywhere(kValuesFree + static_cast<int>(at.stage));
   }
   void publish_transposed(RingPlace<kValueStages> at) {
     arrive(kTransposedFull + static_cast<int>(at.stage));
@@ -210,8 +259,9 @@ struct Recorder {
   void release_values(RingPlace<kValueStages> at) {
     const int stage = static_cast<int>(at.stage);
     CHECK(stage == values_done % kValueStages);
-    if (product_read) program.push_back({Step::kReadEnd, values_buffer() + stage});
-    if (!(fault == Fault::kReleaseTooEarly && product_read)) arrive(values_free() + stage);
+    if (product_read && kind == Kind::kApart) read_end(kTransposed + stage);
+    if (product_read && kind != Kind::kApart) read_stage_end(kValues + 2 * stage);
+    if (!(fault == Fault::kReleaseTooEarly && product_read)) free_values(stage);
     product_read = false;
     ++values_done;
   }
@@ -219,54 +269,76 @@ struct Recorder {
 
 enum Role { kKeysRole, kValuesRole, kTransposeRole, kFirstUnit, kRoles = kFirstUnit + kUnits };
 
-// The programs, with the exchange of work around them that prefill_sm90.cuh has.
-inline std::vector<Program> programs_of(const Scenario& scenario, Fault fault, Kind kind) {
-  std::vector<Program> programs;
-  for (int role = 0; role < kRoles; ++role) {
-    Recorder io;
-    io.fault = fault;
-    io.kind = kind;
-    if (role == kTransposeRole && kind == Kind::kPending) {
-      programs.push_back({});
+// How the keys' warp learns of a piece of work and publishes it, as run_keys() does.
+inline void publish_work(Recorder& io, int slot, unsigned parity) {
+  const bool told = io.blocks > 1 && io.block > 0;
+  if (told) {
+    io.expect(kNextFull + slot, 1);
+    io.wait(kNextFull + slot, parity, io.work / 2 + 1);
+    io.read(kNext + slot, content_of(io.work, 98));
+    io.read_end(kNext + slot);
+    io.arrive_at(0, kWorkFree + slot);
+  }
+  if (io.fault != Fault::kSlotNotAwaited || told)
+    io.wait(kWorkFree + slot, parity ^ 1, io.work / 2);
+  if (io.blocks > 1 && !told)
+    io.copy_to(1, kNext + slot, kNextFull + slot, content_of(io.work, 98));
+  io.arrive(kWorkFull + slot);
+}
+
+// The program of one role, with the exchange of work around it that prefill_sm90.cuh has.
+inline Program program_of(Recorder io, int role) {
+  SmallRings rings;
+  std::uint32_t q_parity[kUnits] = {};
+  int tiles = 0;  // of the work before
+  io.unit = role - kFirstUnit;
+  for (int w = 0; w < static_cast<int>(io.scenario->works.size()); ++w) {
+    const SmallWork& work = io.scenario->works[static_cast<std::size_t>(w)];
+    const int slot = w % 2;
+    const unsigned parity = static_cast<unsigned>(w / 2 % 2);
+    io.work = w;
+    io.first_value = tiles;
+    tiles += work.all.count();
+    if (role == kKeysRole) {
+      publish_work(io, slot, parity);
+      fetch_keys(io, work, rings, q_parity);
       continue;
     }
-    io.scenario = &scenario;
-    io.unit = role - kFirstUnit;
-    SmallRings rings;
-    std::uint32_t q_parity[kUnits] = {};
-    int tiles = 0;  // of the work before
-    for (int w = 0; w < static_cast<int>(scenario.works.size()); ++w) {
-      const SmallWork& work = scenario.works[static_cast<std::size_t>(w)];
-      const int slot = w % 2;
-      const unsigned parity = static_cast<unsigned>(w / 2 % 2);
-      io.work = w;
-      io.first_value = tiles;
-      tiles += work.all.count();
-      if (role == kKeysRole) {
-        io.wait(kWorkFree + slot, parity ^ 1, w / 2);
-        io.arrive(kWorkFull + slot);
-        fetch_keys(io, work, rings, q_parity);
-        continue;
-      }
-      io.wait(kWorkFull + slot, parity, w / 2 + 1);
-      if (role == kValuesRole) {
-        io.arrive(kWorkFree + slot);
-        fetch_values(io, work, rings);
-        continue;
-      }
-      if (role == kTransposeRole) {
-        transpose_values(io, work, rings);
-        io.arrive(kWorkFree + slot);
-        continue;
-      }
+    io.wait(kWorkFull + slot, parity, w / 2 + 1);
+    if (role == kValuesRole) {
+      io.arrive(kWorkFree + slot);
+      fetch_values(io, work, rings);
+      continue;
+    }
+    if (role == kTransposeRole) {
+      transpose_values(io, work, rings);
+    } else {
       const TileRanges& mine = work.unit[io.unit];
-      if (kind == Kind::kApart)
+      if (io.kind == Kind::kApart)
         compute_apart(io, mine, rings, q_parity[0]);
       else
         compute(io, mine, rings, q_parity[0]);
-      io.arrive(kWorkFree + slot);
     }
-    programs.push_back(io.program);
+    io.arrive(kWorkFree + slot);
+  }
+  return io.program;
+}
+
+// Of every role of every block.
+inline std::vector<Program> programs_of(const Scenario& scenario, Fault fault, Kind kind,
+                                        int blocks) {
+  std::vector<Program> programs;
+  for (int block = 0; block < blocks; ++block) {
+    for (int role = 0; role < kRoles; ++role) {
+      Recorder io;
+      io.fault = fault;
+      io.kind = kind;
+      io.scenario = &scenario;
+      io.blocks = blocks;
+      io.block = block;
+      const bool none = role == kTransposeRole && kind == Kind::kPending;
+      programs.push_back(none ? Program{} : program_of(io, role));
+    }
   }
   return programs;
 }

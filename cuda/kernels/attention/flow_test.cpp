@@ -1,5 +1,5 @@
-// Every interleaving of a small prefill block, whatever is visited and decided; what is looked for
-// is in flow_search.cuh.
+// Every interleaving of a small prefill block, or of a cluster of two, whatever is visited and
+// decided; what is looked for is in flow_search.cuh.
 #include <random>
 
 #include "cuda/kernels/attention/flow_search.cuh"
@@ -18,7 +18,7 @@ TEST_CASE("no interleaving of a block's roles goes wrong, whatever is visited an
   int scenarios = 0;
   for (const Range first : kRanges) {
     for (const Range second : kRanges) {
-      for (int time = 0; time < 2; ++time) {
+      for (int time = 0; time < 4; ++time) {
         const Scenario s = scenario_of({work_with(first, second)}, random());
         for (const Kind kind : {Kind::kPending, Kind::kApart}) {
           // A role more makes many more states.
@@ -33,7 +33,7 @@ TEST_CASE("no interleaving of a block's roles goes wrong, whatever is visited an
       }
     }
   }
-  CHECK(scenarios == 128);
+  CHECK(scenarios == 256);
   CHECK(states > 50'000);
 }
 
@@ -58,6 +58,47 @@ TEST_CASE("several pieces of work follow each other without going wrong",
       INFO((wrong ? *wrong : ""));
       REQUIRE_FALSE(wrong.has_value());
     }
+  }
+}
+
+// Work for clusters: the two pieces of each scenario follow each other.
+const std::vector<std::vector<SmallWork>> kShared = {
+    {work_with({0, 1}, {0, 1}), work_with({0, 1}, {0, 2})},
+    {work_with({0, 2}, {1, 2}), work_with({0, 0}, {0, 1})},
+    {work_with({0, 0}, {0, 0}), work_with({0, 0}, {0, 3})},
+    {work_with({0, 0}, {0, 3}), work_with({0, 0}, {0, 0})},
+    {work_with({0, 1}, {0, 0}), work_with({0, 0}, {0, 0}), work_with({0, 1}, {0, 1})},
+};
+
+TEST_CASE("no interleaving of two blocks that share their copies goes wrong",
+          "[CUD-6.3][CUD-6.4][CUD-6.8][CUD-6.9]") {
+  std::mt19937_64 random(11);
+  std::size_t states = 0;
+  for (const std::vector<SmallWork>& works : kShared) {
+    for (const Kind kind : {Kind::kPending, Kind::kApart}) {
+      // A role more makes many more states.
+      if (kind == Kind::kApart && works[0].all.count() * works[1].all.count() > 0) continue;
+      const Scenario s = scenario_of(works, random());
+      Search search(s, Fault::kNone, kind, 2);
+      const auto wrong = search.run();
+      INFO((wrong ? *wrong : ""));
+      REQUIRE_FALSE(wrong.has_value());
+      states += search.states();
+    }
+  }
+  CHECK(states > 50'000);
+}
+
+TEST_CASE("the search notices what only blocks that share copies can do wrong", "[CUD-6.9]") {
+  for (const Fault fault : {Fault::kReleasedAtHome, Fault::kSlotNotAwaited, Fault::kKeysNotAwaited,
+                            Fault::kReleaseTooEarly}) {
+    bool found = false;
+    std::mt19937_64 random(1);
+    for (const std::vector<SmallWork>& works : kShared)
+      for (int time = 0; time < 4 && !found; ++time)
+        found = Search(scenario_of(works, random()), fault, Kind::kPending, 2).run().has_value();
+    INFO("fault " << static_cast<int>(fault));
+    CHECK(found);
   }
 }
 

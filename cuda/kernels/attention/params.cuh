@@ -36,7 +36,7 @@ struct Pages {
   std::int32_t table_stride;  // entries per request
   std::int32_t num_pages;     // entries outside [0, num_pages) read as zeros
   std::int32_t page_rows;
-  std::int32_t box_rows;  // rows per copy: page_rows, at most a tile
+  std::int32_t box_rows;  // per copy, in pages or not: a page's, at most a block's share of a tile
 };
 
 struct Threshold {
@@ -58,6 +58,7 @@ struct PrefillParams {
   MaskKind mask;
   std::int32_t mask_size;
   std::int32_t requests, q_heads, group, section_heads;
+  std::int32_t cluster;      // blocks that share keys and values: 2 of neighbouring heads, or 1
   float scale_log2;          // scale * log2(e)
   float scale_log2_inverse;  // 1 / scale_log2
   float v_scale;

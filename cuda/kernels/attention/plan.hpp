@@ -54,6 +54,16 @@ ASSAY_HD constexpr Place place_of(std::int32_t n, std::int32_t q_tiles, std::int
   return {first + within % count, q_tiles - 1 - within / count};
 }
 
+// Likewise for clusters: their blocks take neighbouring heads of one query tile, which visit the
+// same tiles of the same keys (SPEC CUD-6.9). `heads` and `section_heads` are multiples of
+// `cluster`.
+ASSAY_HD constexpr Place place_in_cluster(std::int32_t n, std::int32_t q_tiles, std::int32_t heads,
+                                          std::int32_t section_heads, std::int32_t cluster,
+                                          std::int32_t rank) {
+  const Place place = place_of(n, q_tiles, heads / cluster, section_heads / cluster);
+  return {place.head * cluster + rank, place.q_tile};
+}
+
 // What a block does for one piece. `valid` is 0 for the last one, which means that there is no
 // more.
 template <int kUnits>

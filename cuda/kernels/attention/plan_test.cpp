@@ -37,6 +37,42 @@ TEST_CASE("every tile of every head is worked on once, the longest of a section 
   }
 }
 
+TEST_CASE("the blocks of a cluster take neighbouring heads, which read the same keys",
+          "[CUD-6.9]") {
+  for (const int group : {2, 4, 16}) {
+    for (int kv_heads = 1; kv_heads <= 4; ++kv_heads) {
+      for (int sections = 1; sections <= kv_heads; ++sections) {
+        const int heads = group * kv_heads, section = group * sections, tiles = 3;
+        std::set<std::pair<int, int>> seen;
+        for (int n = 0; n < heads / 2 * tiles; ++n) {
+          const Place first = place_in_cluster(n, tiles, heads, section, 2, 0);
+          const Place second = place_in_cluster(n, tiles, heads, section, 2, 1);
+          CHECK(first.q_tile == second.q_tile);
+          CHECK(first.head / group == second.head / group);
+          CHECK(first.head < second.head);
+          CHECK(first.q_tile == place_of(2 * n, tiles, heads, section).q_tile);
+          for (const Place place : {first, second}) {
+            REQUIRE(place.head < heads);
+            CHECK(seen.insert({place.head, place.q_tile}).second);
+          }
+        }
+        CHECK(seen.size() == static_cast<std::size_t>(heads * tiles));
+      }
+    }
+  }
+}
+
+TEST_CASE("a descriptor holds where its block's shared memory has the operand, in any cluster",
+          "[CUD-6.1][CUD-6.9]") {
+  // What an H200 gives the second block of a cluster for the address that is 0x400 in the first.
+  for (const std::uint32_t address : {0x400u, 0x4000u, 0x37c00u}) {
+    const std::uint32_t second = address + 0x01000000;
+    CHECK(cuda::k_major(second).at(32) == cuda::k_major(address).at(32));
+    CHECK(cuda::n_major<16384>(second).at(2048) == cuda::n_major<16384>(address).at(2048));
+    CHECK((cuda::n_major<16384>(second).at(0) >> 16 & 0x3FFF) == 16384 / 16);
+  }
+}
+
 TEST_CASE("a unit visits exactly the tiles that hold a key one of its rows sees", "[CUD-6.3]") {
   std::mt19937 random(5);
   const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };

@@ -67,12 +67,15 @@ struct PrefillShape {
   static constexpr int kTransposedFull = kValuesFree + kValueStages;
   static constexpr int kTransposedFree = kTransposedFull + kValueStages;
   static constexpr int kTailFull = kTransposedFree + kValueStages;
-  static constexpr int kWorkFull = kTailFull + 1;
+  static constexpr int kWorkFull = kTailFull + kValueStages;
   static constexpr int kWorkFree = kWorkFull + 2;
-  static constexpr int kDone = kWorkFree + 2;
+  static constexpr int kNextFull = kWorkFree + 2;
+  static constexpr int kDone = kNextFull + 2;
   static constexpr int kBarriers = kDone + 1;
   static constexpr int kWorkAt = kBarriersAt + kBarriers * 8;
-  static constexpr int kSharedBytes = kWorkAt + 2 * static_cast<int>(sizeof(Work<kUnits>));
+  // Beside them, which piece of work it is, from the cluster's first block.
+  static constexpr int kNextAt = kWorkAt + 2 * static_cast<int>(sizeof(Work<kUnits>));
+  static constexpr int kSharedBytes = kNextAt + 2 * 4;
   // The swizzle needs atoms at multiples of 1024, which dynamic shared memory does not promise.
   static constexpr int kAllocatedBytes = kSharedBytes + 1024;
   static_assert(kAllocatedBytes <= 227 * 1024, "shared memory of a block on sm_90");

@@ -8,7 +8,7 @@
 namespace assay::attention_kernels {
 
 template <class Shape>
-__device__ inline void init_barriers(const SharedMap<Shape>& shared) {
+__device__ inline void init_barriers(const SharedMap<Shape>& shared, int cluster) {
   constexpr int kWarps = 4;  // of a unit; each arrives for itself
   const auto init = [&](int first, int count, int arrivals) {
     for (int i = 0; i < count; ++i) barrier_init(shared.barrier(first + i), arrivals);
@@ -16,18 +16,23 @@ __device__ inline void init_barriers(const SharedMap<Shape>& shared) {
   init(Shape::kQueriesFull, Shape::kUnits, 1);
   init(Shape::kQueriesFree, Shape::kUnits, kWarps);
   init(Shape::kKeysFull, Shape::kKeyStages, 1);
-  init(Shape::kKeysFree, Shape::kKeyStages, kWarps * Shape::kUnits);
+  // Both blocks of a cluster read what either fetches.
+  init(Shape::kKeysFree, Shape::kKeyStages, cluster * kWarps * Shape::kUnits);
   init(Shape::kValuesFull, Shape::kValueStages, 1);
   // Values go to the units, or to the warps that transpose them for the units.
   init(Shape::kValuesFree, Shape::kValueStages,
-       Shape::kFp8 ? kTransposers : kWarps * Shape::kUnits);
+       cluster * (Shape::kFp8 ? kTransposers : kWarps * Shape::kUnits));
   init(Shape::kTransposedFull, Shape::kValueStages, kTransposers);
   init(Shape::kTransposedFree, Shape::kValueStages, kWarps * Shape::kUnits);
-  init(Shape::kTailFull, 1, 1);
+  init(Shape::kTailFull, Shape::kValueStages, 1);
   init(Shape::kWorkFull, 2, 1);
-  // Work is read by the units, the values' warp and the transposers.
-  init(Shape::kWorkFree, 2, kWarps * Shape::kUnits + 1 + (Shape::kFp8 ? kTransposers : 0));
-  init(Shape::kDone, 1, kWarps * Shape::kUnits);
+  // Work is read by the units, the values' warp and the transposers, and what piece it is, in the
+  // first block of a cluster, by the other's keys' warp.
+  init(Shape::kWorkFree, 2,
+       kWarps * Shape::kUnits + 1 + (Shape::kFp8 ? kTransposers : 0) +
+           (cluster > 1 && cluster_rank() == 0 ? 1 : 0));
+  init(Shape::kNextFull, 2, 1);
+  init(Shape::kDone, 1, cluster * kWarps * Shape::kUnits);
   barrier_init_fence();
 }
 
@@ -48,33 +53,72 @@ struct WorkSlot {
   }
 };
 
-// Finds work, publishes it and fetches its queries and keys; last, waits until the units are done,
-// so that a schedule that hangs is noticed by a wait that has an end.
+// Which piece of work comes next: the cluster's first block asks the counter, the other is told.
+template <class Shape>
+struct NextPiece {
+  const PrefillParams& p;
+  SharedMap<Shape> shared;
+  int rank;
+  std::uint32_t taken = 0;
+
+  __device__ int first() const { return block_index() / p.cluster; }
+  // Asked for early: the answer takes as long as a copy.
+  __device__ void ask() {
+    if (rank == 0 && thread_index() % 32 == 0) taken = count_up(p.next_work, 1);
+  }
+  __device__ int answer() const {
+    return num_blocks() / p.cluster + broadcast(static_cast<int>(taken), 0);
+  }
+  // The slot is one that all readers have left.
+  __device__ void tell(const RingPlace<2>& slot, int n) const {
+    if (p.cluster == 1 || thread_index() % 32 != 0) return;
+    store_counted(
+        cluster_address(shared.next(slot.stage), 1), static_cast<std::uint32_t>(n),
+        cluster_address(shared.barrier(Shape::kNextFull + static_cast<int>(slot.stage)), 1));
+  }
+  __device__ int hear(const RingPlace<2>& slot) const {
+    const int lane = thread_index() % 32;
+    const SharedAddress full = shared.barrier(Shape::kNextFull + static_cast<int>(slot.stage));
+    if (lane == 0) barrier_arrive_expecting(full, 4);
+    wait_at(shared, p, Shape::kNextFull, slot.stage, slot.parity, Site::kNextFull);
+    const int n = broadcast(static_cast<int>(shared_load4(shared.next(slot.stage))), 0);
+    if (lane == 0)
+      barrier_arrive_at(
+          cluster_address(shared.barrier(Shape::kWorkFree + static_cast<int>(slot.stage)), 0));
+    return n;
+  }
+};
+
+// Finds work, publishes it and fetches its queries and keys; last, waits until the units of the
+// cluster are done, so that a schedule that hangs is noticed by a wait that has an end, and no
+// block ends while another still reaches into it.
 template <class Shape>
 __device__ inline void run_keys(const PrefillParams& p, const SharedMap<Shape>& shared,
                                 unsigned char* base) {
   KeyFetcher<Shape> io{p, shared};
-  WorkList<Shape> list(p);
+  const int rank = p.cluster == 1 ? 0 : cluster_rank();
+  WorkList<Shape> list(p, rank);
+  NextPiece<Shape> piece{p, shared, rank};
   Rings<Shape::kKeyStages, Shape::kValueStages> rings;
   RingPlace<2> slot;
   std::uint32_t q_parity[Shape::kUnits] = {};
   auto* slots = reinterpret_cast<Work<Shape::kUnits>*>(base + Shape::kWorkAt);
-  int next = block_index();
+  int next = piece.first();
   ASSAY_NO_UNROLL
   for (bool more = true; more;) {
+    if (rank != 0) next = piece.hear(slot);
     const Work<Shape::kUnits> work = list.find(next);
     more = work.valid != 0;
-    // Asked for early: the answer takes as long as a copy.
-    std::uint32_t taken = 0;
-    if (more && thread_index() % 32 == 0) taken = count_up(p.next_work, 1);
+    if (more) piece.ask();
     wait_at(shared, p, Shape::kWorkFree, slot.stage, slot.parity ^ 1, Site::kWorkFree);
+    if (rank == 0) piece.tell(slot, next);
     if (thread_index() % 32 == 0) {
       slots[slot.stage] = work;
       barrier_arrive(shared.barrier(Shape::kWorkFull + static_cast<int>(slot.stage)));
     }
     slot.advance();
     fetch_keys(io, work, rings, q_parity);
-    next = num_blocks() + broadcast(static_cast<int>(taken), 0);
+    if (rank == 0) next = piece.answer();
   }
   wait_at(shared, p, Shape::kDone, 0, 0, Site::kDone);
 }
@@ -128,7 +172,7 @@ __device__ inline void run_unit(const PrefillParams& p, const SharedMap<Shape>& 
     io.end(mine);
     slot.release(shared);
   }
-  io.arrive(Shape::kDone);
+  io.arrive_everywhere(Shape::kDone);
 }
 
 template <class Shape, Mode kMode>
@@ -146,10 +190,13 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
       tensor_map_prefetch(p.q);
       tensor_map_prefetch(p.k);
       tensor_map_prefetch(p.v);
-      init_barriers<Shape>(shared);
+      init_barriers<Shape>(shared, p.cluster);
     }
   }
-  block_barrier();
+  if (p.cluster == 1)
+    block_barrier();
+  else
+    cluster_barrier();
   if (warp / 4 == 0) {
     give_registers<Shape::kFetchRegisters>();
     if (warp == 0) run_keys<Shape>(p, shared, base);

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Every attention mutant still applies: make_mutant.py writes its source, which nvcc is not asked
-to compile. A head names a property that exists; a change that matches nowhere, or twice, fails.
+to compile. A head names a kernel and a property that exist; a change that matches nowhere, or
+twice, fails.
 
     apply_all.py MAKE_MUTANT SOURCE_ROOT NAME.mutant...
 """
