@@ -78,6 +78,15 @@ std::vector<AttentionCase> and_fp8(const Profile& profile, std::vector<Attention
   return cases;
 }
 
+std::vector<AttentionCase> and_pairs(const Profile& profile, std::vector<AttentionCase> cases) {
+  if (is_decode(profile)) return cases;
+  AttentionCase c = cases.front();
+  c.q_heads = 4;
+  c.kv_heads = 2;
+  cases.push_back(std::move(c));
+  return cases;
+}
+
 std::int32_t unit_tokens(const Profile& profile, const AttentionCase& c) {
   const std::int32_t rows = tile_of(profile, c).unit_rows;
   return is_decode(profile) ? std::max(1, rows / (c.q_heads / c.kv_heads)) : rows;

@@ -101,6 +101,29 @@ AttentionRun first_page_of_tile(const Profile& p, const Problem& problem, int th
   }
   return emulated(p, wrong, threads);
 }
+// The second of two neighbours has what `wrong` gives.
+AttentionRun second_of_pairs(AttentionRun run, const AttentionRun& wrong, const Problem& problem) {
+  const auto dim = static_cast<std::size_t>(problem.v_dim);
+  for (std::size_t at = dim; at < run.answer.out.size(); at += 2 * dim)
+    std::copy_n(&wrong.answer.out[at], dim, &run.answer.out[at]);
+  return run;
+}
+AttentionRun second_head_repeats(const Profile& p, const Problem& problem, int threads) {
+  const AttentionRun right = emulated(p, problem, threads);
+  AttentionRun shifted = right;
+  const auto dim = static_cast<std::ptrdiff_t>(problem.v_dim);
+  if (problem.q_heads % 2 != 0) return right;
+  std::copy(right.answer.out.begin(), right.answer.out.end() - dim,
+            shifted.answer.out.begin() + dim);
+  return second_of_pairs(right, shifted, problem);
+}
+AttentionRun tail_leaks_in_second_head(const Profile& p, const Problem& problem, int threads) {
+  AttentionRun right = emulated(p, problem, threads);
+  if (problem.q_heads % 2 != 0) return right;
+  Profile leaky = p;
+  leaky.skip.padding_fill = attention::PaddingFill::kNeighbour;
+  return second_of_pairs(std::move(right), emulated(leaky, problem, threads), problem);
+}
 // The queries of tokens and heads change places; without a mask, so do their outputs.
 AttentionRun queries_by_token(const Profile& p, const Problem& problem, int threads) {
   AttentionRun run = emulated(p, problem, threads);
@@ -136,6 +159,8 @@ TEST_CASE("at bf16 and 128 elements, properties notice what the CUDA mutants do"
       {"no_keys", [](Profile& p) { p.softmax.empty = attention::EmptyGuard::kNever; }},
       {"poison", [](Profile& p) { p.skip.padding_fill = attention::PaddingFill::kNeighbour; }},
       {"groups", nullptr, faults::heads_modulo},
+      {"truth", nullptr, second_head_repeats},
+      {"poison", nullptr, tail_leaks_in_second_head},
       {"paged", nullptr, faults::page_index_ignored},
       {"ragged", nullptr, faults::wrong_request_rows},
       {"counts", nullptr, faults::first_tile_not_counted},

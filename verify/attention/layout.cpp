@@ -56,7 +56,7 @@ std::vector<AttentionCase> poison_cases(const Profile& p) {
       // Where padding votes, only whole units skip.
       with(usual_case(p), [](AttentionCase& o) { o.kv = {500}; }),
   };
-  return and_fp8(p, std::move(list));
+  return and_fp8(p, and_pairs(p, std::move(list)));
 }
 
 // Rows of a request in a batch depend on the batch where lambda does, or where the rows that fill a
@@ -73,10 +73,10 @@ Prediction predict_ragged(const Profile& p) {
 
 // Also whole units with lower blocks, so that something is skipped whatever lambda is divided by.
 std::vector<AttentionCase> ragged_cases(const Profile& p) {
-  return {ragged_case(p, false), with(ragged_case(p, true), [](AttentionCase& c) {
-            c.contrast = 30;
-            c.dim = 80;
-          })};
+  return and_pairs(p, {ragged_case(p, false), with(ragged_case(p, true), [](AttentionCase& c) {
+                         c.contrast = 30;
+                         c.dim = 80;
+                       })});
 }
 
 void check_ragged(Trial& t) {
@@ -136,10 +136,11 @@ void check_paged(Trial& t) {
 }
 
 std::vector<AttentionCase> paged_cases(const Profile& p) {
-  return {usual_case(p),
+  return and_pairs(
+      p, {usual_case(p),
           with(usual_case(p), [](AttentionCase& c) { c.kv = {419}, c.dtype = Dtype::kBf16; }),
           // Tables of several requests.
-          ragged_case(p, false)};
+          ragged_case(p, false)});
 }
 
 // The last third of the keys lies beyond 2^31 elements.

@@ -150,7 +150,7 @@ std::vector<AttentionCase> truth_cases(const Profile& p) {
       with(c, [](AttentionCase& o) { o.dtype = Dtype::kBf16, o.scale = 0.2f, o.page = 16; }),
       with(c, [](AttentionCase& o) { o.kv = {500}, o.splits = 3, o.mask = MaskKind::kCausal; }),
   };
-  return and_fp8(p, std::move(list));
+  return and_fp8(p, and_pairs(p, std::move(list)));
 }
 
 Prediction predict_lse(const Profile& p) {
