@@ -79,7 +79,7 @@ std::string difference(const UnitResult& a, const UnitResult& b) {
 
 }  // namespace
 
-TEST_CASE("a block's text has the bits of the host's, for every profile", "[ATT-5.10]") {
+TEST_CASE("a block's text has the bits of the host's, for every profile", "[long][ATT-5.10]") {
   for (const Profile& profile : profiles()) {
     int skipped = 0, kept = 0;
     prop(std::string(profile.name), [&] {

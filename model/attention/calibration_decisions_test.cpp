@@ -53,7 +53,7 @@ TileCounts count_at(const DecisionReplay& replay, float lambda) {
 
 }  // namespace
 
-TEST_CASE("decisions without outputs are the emulator's, for every profile", "[ATT-8.1]") {
+TEST_CASE("decisions without outputs are the emulator's, for every profile", "[long][ATT-8.1]") {
   for (const Profile* profile : skipping_profiles()) {
     std::set<Decision> seen;
     int compared = 0;
@@ -160,7 +160,7 @@ TEST_CASE("the last tile is first where a profile says so", "[ATT-8.1]") {
   CHECK(skipped > 0);
 }
 
-TEST_CASE("up to lambda 1, more lambda never skips less, whatever the profile", "[ATT-8.4]") {
+TEST_CASE("up to lambda 1, more lambda never skips less, whatever the profile", "[long][ATT-8.4]") {
   // A skipped tile lies below the running maximum of every row, so that the maximum is the same
   // whether it was skipped or not: votes see the same maxima at every lambda, and grow with it.
   // Where skipped tiles raise the maximum too, this holds above 1 as well.

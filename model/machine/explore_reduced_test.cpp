@@ -47,7 +47,7 @@ void check_equal_outcomes(const Program& program, const testing::MakeModel& make
 }
 
 TEST_CASE("the reduced search sees every outcome that all interleavings have",
-          "[MAC-7.5][MAC-7.6][MAC-7.7]") {
+          "[long][MAC-7.5][MAC-7.6][MAC-7.7]") {
   prop("sequential memory", [] {
     check_equal_outcomes(*testing::small_programs({6, false, false}), {});
   });

@@ -167,7 +167,7 @@ TEST_CASE("keys in two parts are declined before a plugin sees them", "[VER-22.5
 }
 
 // All 2^16 codes of out but the one signalling NaN; numbers and the NaN of kernels among LSEs.
-TEST_CASE("whatever a conversion may give counts as written", "[VER-22.5]") {
+TEST_CASE("whatever a conversion may give counts as written", "[long][VER-22.5]") {
   for (const std::string dtype : {"F16", "BF16"}) {
     int taken = 0;
     static std::uint16_t code = 0;

@@ -128,7 +128,7 @@ bool harmless_somewhere(const Subject& subject) {
   return false;
 }
 
-TEST_CASE("every mutant is caught, by the check that is named for it", "[VER-4.4]") {
+TEST_CASE("every mutant is caught, by the check that is named for it", "[long][VER-4.4]") {
   for (const Mutant& mutant : mutants()) {
     INFO(mutant.name << ": " << mutant.title);
     const auto subject = load_subject("sim", mutant.name);

@@ -36,7 +36,7 @@ Scenario scenario_of(const std::vector<int>& tiles, std::uint64_t bits, bool ask
 }
 
 TEST_CASE("no interleaving of a decode block's roles goes wrong, whatever is decided",
-          "[CUD-7.3]") {
+          "[long][CUD-7.3]") {
   std::size_t states = 0;
   const auto check = [&](const Scenario& s) {
     Search search(s);

@@ -12,7 +12,7 @@ using namespace testing;
 const Range kRanges[] = {{0, 0}, {0, 1}, {0, 2}, {0, 3}, {1, 3}, {1, 2}, {2, 3}, {0, 4}};
 
 TEST_CASE("no interleaving of a block's roles goes wrong, whatever is visited and decided",
-          "[CUD-6.4]") {
+          "[long][CUD-6.4]") {
   std::mt19937_64 random(20261130);
   std::size_t states = 0;
   int scenarios = 0;
@@ -38,7 +38,7 @@ TEST_CASE("no interleaving of a block's roles goes wrong, whatever is visited an
 }
 
 TEST_CASE("several pieces of work follow each other without going wrong",
-          "[CUD-6.3][CUD-6.4][CUD-6.8]") {
+          "[long][CUD-6.3][CUD-6.4][CUD-6.8]") {
   std::mt19937_64 random(7);
   for (int time = 0; time < 30; ++time) {
     std::vector<SmallWork> works;
