@@ -40,8 +40,8 @@ class RoundTrips(Attention):
     def test_the_two_renderings_say_the_same(self):
         golden = self.make(LAYOUTS["packed"], OURS, *FACTOR)
         text = " ".join(self.succeed("check", "attention", "--in", golden, "--got", golden).split())
-        for part in ("CONFORMS", f"{103 * HQ * D} out", "verdict: bit-equal", "reproduced on hardware",
-                     "REPRO: assay check attention --in"):
+        for part in ("CONFORMS", f"{103 * HQ * D} out", "verdict: bit-equal",
+                     "reproduced on hardware", "REPRO: assay check attention --in"):
             self.assertIn(part, text)
 
     def test_parameters_may_be_numbers_in_a_file(self):

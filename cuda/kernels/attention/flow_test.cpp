@@ -63,15 +63,15 @@ TEST_CASE("several pieces of work follow each other without going wrong",
 
 // Work for clusters: the two pieces of each scenario follow each other.
 const std::vector<std::vector<SmallWork>> kShared = {
-    {work_with({0, 1}, {0, 1}), work_with({0, 1}, {0, 2})},
-    {work_with({0, 2}, {1, 2}), work_with({0, 0}, {0, 1})},
+    {work_with({0, 1}, {0, 0}), work_with({0, 0}, {0, 0}), work_with({0, 1}, {0, 1})},
     {work_with({0, 0}, {0, 0}), work_with({0, 0}, {0, 3})},
     {work_with({0, 0}, {0, 3}), work_with({0, 0}, {0, 0})},
-    {work_with({0, 1}, {0, 0}), work_with({0, 0}, {0, 0}), work_with({0, 1}, {0, 1})},
+    {work_with({0, 2}, {1, 2}), work_with({0, 0}, {0, 1})},
+    {work_with({0, 1}, {0, 1}), work_with({0, 1}, {0, 2})},
 };
 
 TEST_CASE("no interleaving of two blocks that share their copies goes wrong",
-          "[CUD-6.3][CUD-6.4][CUD-6.8][CUD-6.9]") {
+          "[long][CUD-6.3][CUD-6.4][CUD-6.8][CUD-6.9]") {
   std::mt19937_64 random(11);
   std::size_t states = 0;
   for (const std::vector<SmallWork>& works : kShared) {
@@ -94,9 +94,10 @@ TEST_CASE("the search notices what only blocks that share copies can do wrong", 
                             Fault::kReleaseTooEarly}) {
     bool found = false;
     std::mt19937_64 random(1);
-    for (const std::vector<SmallWork>& works : kShared)
-      for (int time = 0; time < 4 && !found; ++time)
-        found = Search(scenario_of(works, random()), fault, Kind::kPending, 2).run().has_value();
+    for (int time = 0; time < 4 && !found; ++time)
+      for (const std::vector<SmallWork>& works : kShared)
+        found = found ||
+                Search(scenario_of(works, random()), fault, Kind::kPending, 2).run().has_value();
     INFO("fault " << static_cast<int>(fault));
     CHECK(found);
   }
