@@ -32,7 +32,8 @@ TEST_CASE("one small problem of each kernel has the model's bits", "[CUD-6.1][CU
           GpuCase c;
           c.dtype = dtype;
           c.head_dim = dim;
-          c.q_lens = {128};
+          c.q_heads = 2;
+          c.q_lens = {200};  // more than a block of three units
           c.kv_lens = {512};
           c.source = source;
           c.thresholds = {0.01f};
@@ -117,9 +118,8 @@ TEST_CASE("heads that lie more than 2^31 elements apart are read where they lie"
   CHECK(verdict(c) == "");
 }
 
-TEST_CASE("a hundred runs give the same bits", "[CUD-6.4]") {
+TEST_CASE("a hundred runs give the same bits", "[CUD-6.4][CUD-6.9]") {
   GpuCase c;
-  c.q_heads = 6;
   c.kv_heads = 2;
   c.head_dim = 128;
   c.q_lens = {700, 300};
@@ -128,7 +128,14 @@ TEST_CASE("a hundred runs give the same bits", "[CUD-6.4]") {
   c.source = Source::kLambda;
   c.thresholds = {0.05f, 0.05f};
   c.contrast = 8;
-  CHECK(verdict(c, 100) == "");
+  for (const Dtype dtype : {Dtype::kBf16, Dtype::kF8E4m3}) {
+    for (const int q_heads : {6, 8}) {  // by blocks alone, and by clusters of two
+      c.dtype = dtype;
+      c.q_heads = q_heads;
+      INFO(dtype_name(dtype) << " " << q_heads);
+      CHECK(verdict(c, 100) == "");
+    }
+  }
 }
 
 TEST_CASE("a recorded launch is replayed with other lengths and thresholds", "[CUD-6.7]") {

@@ -83,6 +83,7 @@ std::vector<AttentionCase> and_pairs(const Profile& profile, std::vector<Attenti
   AttentionCase c = cases.front();
   c.q_heads = 4;
   c.kv_heads = 2;
+  for (std::int32_t& rows : c.q) rows *= 2;
   cases.push_back(std::move(c));
   return cases;
 }

@@ -27,8 +27,8 @@ AttentionCase ragged_case(const Profile& profile, bool whole_units);
 // usual_case for e4m3 if the profile has it.
 std::vector<AttentionCase> and_fp8(const Profile& profile, std::vector<AttentionCase> cases);
 
-// The first case again with two query heads on each of two key heads: kernels may compute
-// neighbours together. A decode's cases have many anyway.
+// The first case again with two query heads on each of two key heads and twice the rows: kernels
+// may compute neighbours together, and several units of a head. A decode's cases have many anyway.
 std::vector<AttentionCase> and_pairs(const Profile& profile, std::vector<AttentionCase> cases);
 
 // Query rows of a unit, in tokens.

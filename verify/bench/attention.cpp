@@ -103,9 +103,9 @@ class Bench {
       recipe.rows = static_cast<std::int64_t>(cuda::kMatrixOperandBytes) * 8 /
                     static_cast<int>(dtype_bits(dtype)) / kDim;
       cuda::fill_by_recipe(recipe, to.data(), timer_.stream().stream());
-      // About 40 ms at 1 PFLOP/s, as long as a call that is measured.
+      // About 40 ms at 1 PFLOP/s, as long as a call that is measured, and as steady.
       constexpr int kRounds = 2000;
-      ASSAY_TRY(const auto times, timer_.time(
+      ASSAY_TRY(const auto times, timer_.steady(
                                       [&]() -> Status {
                                         cuda::matrix_ceiling(dtype, to.data(), kRounds,
                                                              static_cast<float*>(from.data()),
