@@ -7,9 +7,12 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import time
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(SOURCE / "verify" / "mutants"))
+from make_mutant import parse  # noqa: E402 (as gpu-check finds this file)
 
 
 class AttentionSteps:
@@ -77,8 +80,7 @@ class AttentionSteps:
             return
         start, rows, controls = time.monotonic(), [], {}
         for file in sorted((SOURCE / "verify" / "mutants" / "attention").glob("*.mutant")):
-            lines = file.read_text().partition("\n---\n")[0].splitlines()
-            head = {line.partition(":")[0]: line.partition(":")[2].strip() for line in lines}
+            head, _ = parse(file, attention=True)
             asked = head["profile"], head["caught-by"]
             if asked not in controls:  # what the kernel itself makes of it
                 controls[asked] = self.attention_mutant(program, None, *asked)

@@ -11,22 +11,18 @@ template <class T, int kDim, class Out = T>
 PrefillKernel prefill_kernel_of(PrefillMode mode) {
   using namespace assay::attention_kernels;
   using Shape = PrefillShape<T, kDim, Out>;
-  PrefillKernel kernel;
   switch (mode) {
     case PrefillMode::kDense:
-      kernel.function = reinterpret_cast<const void*>(&prefill_kernel<Shape, Mode::kDense>);
-      break;
+      return prefill_kernel_with<Shape>(
+          reinterpret_cast<const void*>(&prefill_kernel<Shape, Mode::kDense>));
     case PrefillMode::kSkip:
-      kernel.function = reinterpret_cast<const void*>(&prefill_kernel<Shape, Mode::kSkip>);
-      break;
+      return prefill_kernel_with<Shape>(
+          reinterpret_cast<const void*>(&prefill_kernel<Shape, Mode::kSkip>));
     case PrefillMode::kTrace:
-      kernel.function = reinterpret_cast<const void*>(&prefill_kernel<Shape, Mode::kTrace>);
-      break;
+      return prefill_kernel_with<Shape>(
+          reinterpret_cast<const void*>(&prefill_kernel<Shape, Mode::kTrace>));
   }
-  kernel.threads = Shape::kThreads;
-  kernel.shared_bytes = Shape::kAllocatedBytes;
-  kernel.rows_per_work = Shape::kUnits * kUnitRows;
-  return kernel;
+  return {};
 }
 
 template <int kDim>

@@ -16,6 +16,16 @@ struct PrefillKernel {
   int rows_per_work = 0;
   int max_cluster = 2;  // or 1
 };
+// `function` is an instantiation for Shape, of the real kernel or of a copy of it.
+template <class Shape>
+PrefillKernel prefill_kernel_with(const void* function) {
+  PrefillKernel kernel;
+  kernel.function = function;
+  kernel.threads = Shape::kThreads;
+  kernel.shared_bytes = Shape::kAllocatedBytes;
+  kernel.rows_per_work = Shape::kRows;
+  return kernel;
+}
 PrefillMode prefill_mode(const AttentionCall& call);
 PrefillKernel find_prefill_kernel(const AttentionCall& call);
 

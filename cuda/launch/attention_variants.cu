@@ -14,9 +14,9 @@ PrefillVariant variant(const char* name, PrefillMode mode, int max_cluster) {
       mode == PrefillMode::kDense
           ? reinterpret_cast<const void*>(&prefill_kernel<Shape, Mode::kDense>)
           : reinterpret_cast<const void*>(&prefill_kernel<Shape, Mode::kSkip>);
-  return {
-      name,
-      {function, Shape::kThreads, Shape::kAllocatedBytes, Shape::kUnits * kUnitRows, max_cluster}};
+  PrefillVariant v{name, prefill_kernel_with<Shape>(function)};
+  v.kernel.max_cluster = max_cluster;
+  return v;
 }
 
 }  // namespace

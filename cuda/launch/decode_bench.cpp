@@ -11,6 +11,7 @@
 #include "cuda/kernels/attention/decode_plan.hpp"
 #include "cuda/launch/attention_bench_fill.hpp"
 #include "cuda/launch/attention_launch.hpp"
+#include "cuda/launch/attention_timer.hpp"
 #include "cuda/launch/decode_variants.hpp"
 #include "cuda/launch/device.hpp"
 
@@ -98,9 +99,7 @@ class DecodeBench {
   DecodeBench(int repeats, bool variants) : repeats_(repeats), variants_(variants) {}
 
   Status run() {
-    ASSAY_TRY(stream_, OwnStream::make());
-    ASSAY_CUDA(cudaEventCreate(&begin_), "cudaEventCreate");
-    ASSAY_CUDA(cudaEventCreate(&end_), "cudaEventCreate");
+    ASSAY_TRY(timer_, AttentionTimer::make());
     for (const bool fp8 : {false, true}) {
       for (const auto& [requests, length] : {std::pair{64, 16384}, std::pair{1, 65536}}) {
         ASSAY_TRY(const Tensors tensors, Tensors::make(requests, length, fp8));
@@ -112,9 +111,10 @@ class DecodeBench {
 
  private:
   Status measure_all(const Tensors& t) {
-    t.draw(1.0f, stream_.stream());
+    t.draw(1.0f, timer_.stream().stream());
     const auto read = [&](std::size_t turn) -> Status {
-      read_stream(t.keys(turn % t.caches.size()), t.bytes(), t.sink.data(), stream_.stream());
+      read_stream(t.keys(turn % t.caches.size()), t.bytes(), t.sink.data(),
+                  timer_.stream().stream());
       return Done{};
     };
     ASSAY_TRY(const Times stream_times, time(t, read));
@@ -125,7 +125,7 @@ class DecodeBench {
     ASSAY_CHECK(measure(t, 1e-37f, "nothing skipped"));
     for (const float sparsity : {0.5f, 0.7f, 0.9f}) {
       constexpr float kAsked = 31.0f / 32;  // the first tile of a chunk is kept
-      t.draw(1 - sparsity / kAsked, stream_.stream());
+      t.draw(1 - sparsity / kAsked, timer_.stream().stream());
       ASSAY_CHECK(measure(t, 1e-3f, "whole tiles"));
     }
     return Done{};
@@ -144,7 +144,7 @@ class DecodeBench {
       for (const DecodeVariant& v : decode_variants()) variants.push_back(v);
     for (const DecodeVariant& variant : variants) {
       const auto launch = [&](std::size_t turn) {
-        return launch_decode_kernel(call_of(turn), variant.kernel, {}, stream_.stream());
+        return launch_decode_kernel(call_of(turn), variant.kernel, {}, timer_.stream().stream());
       };
       ASSAY_TRY(const Times times, time(t, launch));
       if (dense_ms_ == 0) dense_ms_ = times.median;
@@ -155,10 +155,11 @@ class DecodeBench {
   }
 
   Expected<double> share_skipped(const Tensors& t, AttentionCall call) {
-    ASSAY_CUDA(cudaMemsetAsync(t.counters.data(), 0, t.counters.bytes(), stream_), "zeroing");
+    ASSAY_CUDA(cudaMemsetAsync(t.counters.data(), 0, t.counters.bytes(), timer_.stream()),
+               "zeroing");
     call.counters = static_cast<std::uint64_t*>(t.counters.data());
-    ASSAY_CHECK(launch_decode(call, stream_.stream()));
-    ASSAY_CHECK(wait_for(stream_, std::chrono::seconds(20), "the decode kernel"));
+    ASSAY_CHECK(launch_decode(call, timer_.stream().stream()));
+    ASSAY_CHECK(wait_for(timer_.stream(), kMeasurementBudget, "the decode kernel"));
     std::vector<std::uint64_t> counters(2 * kKeyHeads);
     ASSAY_CUDA(
         cudaMemcpy(counters.data(), t.counters.data(), t.counters.bytes(), cudaMemcpyDeviceToHost),
@@ -179,22 +180,14 @@ class DecodeBench {
   Expected<Times> time(const Tensors& t, const Launch& launch) {
     const std::size_t launches = std::max<std::size_t>(4, t.caches.size());
     Graph graph;
-    ASSAY_CHECK(graph.record(stream_, [&]() -> Status {
+    ASSAY_CHECK(graph.record(timer_.stream(), [&]() -> Status {
       for (std::size_t i = 0; i < launches; ++i) ASSAY_CHECK(launch(i));
       return Done{};
     }));
-    std::vector<double> times_ms;
-    for (int i = 0; i < repeats_ + 3; ++i) {
-      ASSAY_CUDA(cudaEventRecord(begin_, stream_), "cudaEventRecord");
-      ASSAY_CHECK(graph.launch(stream_));
-      ASSAY_CUDA(cudaEventRecord(end_, stream_), "cudaEventRecord");
-      ASSAY_CHECK(wait_for(stream_, std::chrono::seconds(20), "the decode kernel"));
-      float ms = 0;
-      ASSAY_CUDA(cudaEventElapsedTime(&ms, begin_, end_), "cudaEventElapsedTime");
-      if (i >= 3) times_ms.push_back(static_cast<double>(ms) / static_cast<double>(launches));
-    }
-    std::sort(times_ms.begin(), times_ms.end());
-    return Times{times_ms[times_ms.size() / 2], times_ms.front()};
+    ASSAY_TRY(const std::vector<double> times,
+              timer_.time([&] { return graph.launch(timer_.stream()); }, repeats_));
+    const auto each = static_cast<double>(launches);
+    return Times{times[times.size() / 2] / each, times.front() / each};
   }
 
   void print(const Tensors& t, const char* what, const char* kernel, float lambda, double share,
@@ -215,8 +208,7 @@ class DecodeBench {
 
   int repeats_;
   bool variants_;
-  OwnStream stream_;
-  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+  AttentionTimer timer_;
   double stream_ms_ = 0, dense_ms_ = 0;
 };
 

@@ -11,15 +11,9 @@ template <class Shape>
 DecodeKernel decode_kernel_of() {
   using namespace assay::attention_kernels;
   using T = typename Shape::Element;
-  DecodeKernel kernel;
-  kernel.function = reinterpret_cast<const void*>(&decode_kernel<Shape>);
-  kernel.merge = reinterpret_cast<const void*>(&merge_kernel<T, Shape::kHeadDim>);
-  kernel.threads = Shape::kThreads;
-  kernel.shared_bytes = Shape::kAllocatedBytes;
-  kernel.blocks = Shape::kBlocks;
-  kernel.rows = Shape::kRows;
-  kernel.merge_warps = kMergeWarps;
-  return kernel;
+  return decode_kernel_with<Shape>(reinterpret_cast<const void*>(&decode_kernel<Shape>),
+                                   reinterpret_cast<const void*>(&merge_kernel<T, Shape::kHeadDim>),
+                                   kMergeWarps);
 }
 
 template <class T, int kDim>

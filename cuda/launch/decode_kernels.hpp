@@ -21,6 +21,19 @@ struct DecodeKernel {
   // that become free, which may be two on one multiprocessor and none on another (SPEC CUD-7.5).
   bool begins_early = false;
 };
+// `function` and `merge` are instantiations for Shape, of the real kernels or of copies of them.
+template <class Shape>
+DecodeKernel decode_kernel_with(const void* function, const void* merge, int merge_warps) {
+  DecodeKernel kernel;
+  kernel.function = function;
+  kernel.merge = merge;
+  kernel.threads = Shape::kThreads;
+  kernel.shared_bytes = Shape::kAllocatedBytes;
+  kernel.blocks = Shape::kBlocks;
+  kernel.rows = Shape::kRows;
+  kernel.merge_warps = merge_warps;
+  return kernel;
+}
 int decode_rows(const AttentionCall& call);  // of its longest unit, which choose the kernel
 DecodeKernel find_decode_kernel(const AttentionCall& call);
 

@@ -12,7 +12,7 @@ namespace assay::cuda {
 __device__ inline int thread_index() { return static_cast<int>(threadIdx.x); }
 __device__ inline int block_index() { return static_cast<int>(blockIdx.x); }
 __device__ inline int num_blocks() { return static_cast<int>(gridDim.x); }
-// A block among those of its cluster, and the cluster among those of the launch.
+// A block among those of its cluster.
 __device__ inline int cluster_rank() {
   int rank;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));

@@ -129,34 +129,33 @@ Expected<PeerAnswer> parse_peer_answer(const std::string& text,
 
 std::optional<SpeedUp> speed_up(const AttentionBenchResult& result, const PeerAnswer& peers,
                                 const AttentionBenchRow& row) {
-  std::optional<SpeedUp> best;
-  double fastest = 0;
-  const auto consider = [&](double ms, const std::string& who) {
-    if (ms <= 0 || (best && ms >= fastest)) return;
-    fastest = ms;
-    best = SpeedUp{ms / row.ms, who};
-  };
   const auto same_problem = [&](const auto& other) {
     return other.kernel == row.kernel && other.dtype == row.dtype &&
            other.requests == row.requests && other.length == row.length;
   };
-  const auto is_dense = [&](const AttentionBenchRow& other) {
-    return row.what != "dense" && other.what == "dense" && same_problem(other) &&
-           other.causal == row.causal;
+  // Dense ways to the same problem: a time of each, on one or several sets of tensors.
+  struct Way {
+    std::string who;
+    std::int64_t set;
+    double ms;
   };
-  const bool has_dense = std::any_of(
-      result.rows.begin(), result.rows.end(),
-      [&](const AttentionBenchRow& other) { return is_dense(other) && other.set == row.set; });
+  std::vector<Way> ways;
   for (const AttentionBenchRow& other : result.rows)
-    if (is_dense(other) && (!has_dense || other.set == row.set)) consider(other.ms, "dense");
+    if (row.what != "dense" && other.what == "dense" && same_problem(other) &&
+        other.causal == row.causal)
+      ways.push_back({"dense", other.set, other.ms});
   for (const PeerRow& peer : peers.rows) {
     const AttentionSet* const set = find_set(result, peer.set);
-    if (set == nullptr || !same_problem(*set) || peer.causal != row.causal) continue;
-    const bool has_own =
-        std::any_of(peers.rows.begin(), peers.rows.end(), [&](const PeerRow& other) {
-          return other.peer == peer.peer && other.set == row.set && other.causal == row.causal;
-        });
-    if (!has_own || peer.set == row.set) consider(peer.ms, peer.peer);
+    if (set != nullptr && same_problem(*set) && peer.causal == row.causal)
+      ways.push_back({peer.peer, peer.set, peer.ms});
+  }
+  std::optional<SpeedUp> best;
+  for (const Way& way : ways) {
+    const bool has_own = std::any_of(ways.begin(), ways.end(), [&](const Way& other) {
+      return other.who == way.who && other.set == row.set;
+    });
+    if (way.ms <= 0 || (has_own && way.set != row.set)) continue;
+    if (!best || way.ms / row.ms < best->value) best = SpeedUp{way.ms / row.ms, way.who};
   }
   return best;
 }

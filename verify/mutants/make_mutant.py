@@ -280,7 +280,7 @@ def prefill_kernel_of(dtype):
       : mode == cuda::PrefillMode::kSkip
           ? reinterpret_cast<const void*>(&prefill_kernel<Shape, Mode::kSkip>)
           : nullptr;
-  return {{function, Shape::kThreads, Shape::kAllocatedBytes, Shape::kUnits * kUnitRows}};
+  return cuda::prefill_kernel_with<Shape>(function);
 }}
 """
 
@@ -291,15 +291,9 @@ def decode_kernel_of(dtype):
 
 template <class Shape>
 cuda::DecodeKernel kernel_of_shape() {{
-  cuda::DecodeKernel kernel;
-  kernel.function = reinterpret_cast<const void*>(&decode_kernel<Shape>);
-  kernel.merge = reinterpret_cast<const void*>(&merge_kernel<{dtype}, 128>);
-  kernel.threads = Shape::kThreads;
-  kernel.shared_bytes = Shape::kAllocatedBytes;
-  kernel.blocks = Shape::kBlocks;
-  kernel.rows = Shape::kRows;
-  kernel.merge_warps = kMergeWarps;
-  return kernel;
+  return cuda::decode_kernel_with<Shape>(
+      reinterpret_cast<const void*>(&decode_kernel<Shape>),
+      reinterpret_cast<const void*>(&merge_kernel<{dtype}, 128>), kMergeWarps);
 }}
 
 cuda::DecodeKernel kernel_of(int rows) {{

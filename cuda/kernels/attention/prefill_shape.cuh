@@ -30,6 +30,7 @@ struct PrefillShape {
   static constexpr int kHeadDim = kDim;
   static constexpr int kTile = kDim > 128 ? 64 : 128;  // SPEC ATT-6.1
   static constexpr int kUnits = 2;                     // warpgroups that compute
+  static constexpr int kRows = kUnits * kUnitRows;     // of queries
   static constexpr int kKeyStages = kTuning.key_stages;
   static constexpr int kValueStages = kTuning.value_stages;
   static constexpr bool kQueriesInRegisters = kTuning.queries_in_registers && !kFp8;
