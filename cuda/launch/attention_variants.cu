@@ -23,8 +23,9 @@ PrefillVariant variant(const char* name, PrefillMode mode, int max_cluster) {
 
 std::vector<PrefillVariant> prefill_variants(PrefillMode mode) {
   return {
-      variant<Tuning{3, 3, true}>("no clusters", mode, 1),
-      variant<Tuning{3, 3, false}>("queries shared", mode, 2),
+      variant<Tuning{3, 3, 2, false}>("no clusters", mode, 1),
+      variant<Tuning{3, 2, 3, false}>("keys 2, values 3", mode, 2),
+      variant<Tuning{2, 3, 3, true}>("two units", mode, 2),
   };
 }
 

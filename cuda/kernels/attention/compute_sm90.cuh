@@ -45,7 +45,7 @@ struct Unit {
   int thread;                                 // of the warpgroup
   const Work<Shape::kUnits>* work = nullptr;  // in shared memory; read before and after the tiles
 
-  float s[kTile / 2];  // scores, then exponentials
+  float s[kTile / 2];  // scores, then exponentials, and with three units those narrowed
   float o[kDim / 2];   // output so far
   std::uint32_t narrow_p[kTile / kStep][4];
   std::uint32_t q[kSteps][4];  // queries, if they are held in registers
@@ -159,10 +159,35 @@ struct Unit {
     wgmma_commit();
     pin(o);
   }
+  // O += P V, and waits: P lies in the scores' registers, so the unit can do nothing else.
+  template <class Place>
+  __device__ void add_product_in_place(const Place& at) {
+    const MatrixDescriptor v = n_major<Shape::kTileChunkBytes>(shared.values(at.stage));
+    pin(o);
+    pin(s);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kTile / 16; ++step) {
+      std::uint32_t operand[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) operand[j] = std::bit_cast<std::uint32_t>(s[4 * step + j]);
+      wgmma_registers<T, kDim>(o, operand, v.at(step * 16 * kSwizzleBytes), 1);
+    }
+    wgmma_commit();
+    pin(o);
+    wait_product();
+  }
+  template <class Place>
+  __device__ void add_product(const Place& at) {
+    if constexpr (Shape::kFp8)
+      add_product_apart(at);
+    else
+      add_product_in_place(at);
+  }
   // O = O * correction + P V, the product by 32 keys from zero, in the scores' registers: as many
   // columns at a time as those hold (SPEC ATT-6.2).
   template <class Place>
-  __device__ void add_product(const Place& at) {
+  __device__ void add_product_apart(const Place& at) {
     const MatrixDescriptor v = k_major(shared.transposed(at.stage));
 #pragma unroll
     for (int part = 0; part < kDim / kTile; ++part) {
@@ -244,7 +269,10 @@ struct Unit {
       // Nothing changes by 1, and a maximum seldom does.
       if (ballot(rows[0].correction != 1.0f || rows[1].correction != 1.0f) != 0)
         correct<kDim>(o, rows);
-      narrow_to<T, kTile>(s, narrow_p);
+      if constexpr (Shape::kInTurn)
+        narrow_in_place<T, kTile>(s);
+      else
+        narrow_to<T, kTile>(s, narrow_p);
     }
   }
 

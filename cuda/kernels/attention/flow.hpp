@@ -90,10 +90,10 @@ ASSAY_DEVICE ASSAY_INLINE void let_pass(Io& io, std::int32_t tiles, R& rings) {
   }
 }
 
-// One unit's work. For each tile the unit issues the tile's scores and, behind them, the product
-// that the tile before left pending; other units' instructions run while it computes. The loops are
-// apart because the compiler serialises matrix instructions that it sees issued in one iteration
-// and not in the next.
+// One unit's work, of two. For each tile the unit issues the tile's scores and, behind them, the
+// product that the tile before left pending; other units' instructions run while it computes. The
+// loops are apart because the compiler serialises matrix instructions that it sees issued in one
+// iteration and not in the next.
 template <class Io, class R>
 ASSAY_DEVICE ASSAY_INLINE void compute(Io& io, const TileRanges& mine, R& rings,
                                        std::uint32_t& q_parity) {
@@ -157,11 +157,12 @@ ASSAY_DEVICE ASSAY_INLINE void compute(Io& io, const TileRanges& mine, R& rings,
   let_pass(io, io.all().end - visited.end, rings);
 }
 
-// One unit's work where a tile's product starts from zero and is added apart (fp8, SPEC ATT-6.2):
-// it takes the registers of the scores, so nothing is pending from tile to tile.
+// One unit's work where nothing is pending from tile to tile: a tile's product takes its operand,
+// or its sum (fp8, SPEC ATT-6.2), from the registers of the scores. What hides its time is that
+// other units are elsewhere.
 template <class Io, class R>
-ASSAY_DEVICE ASSAY_INLINE void compute_apart(Io& io, const TileRanges& mine, R& rings,
-                                             std::uint32_t& q_parity) {
+ASSAY_DEVICE ASSAY_INLINE void compute_in_turn(Io& io, const TileRanges& mine, R& rings,
+                                               std::uint32_t& q_parity) {
   const Range visited = mine.visited;
   if (visited.empty()) return let_pass(io, io.all().count(), rings);
   let_pass(io, visited.begin - io.all().begin, rings);

@@ -74,8 +74,8 @@ enum class Fault {
   kReleasedAtHome,  // to the block's own copies only
   kSlotNotAwaited,  // the next piece is told over one that was not read
 };
-// The 16-bit kernels, or fp8's with its transposers.
-enum class Kind { kPending, kApart };
+// Products behind the next scores; products in turn, of three units; and fp8's with transposers.
+enum class Kind { kPending, kInTurn, kApart };
 
 // Pieces of work with what their units will decide.
 struct Scenario {
@@ -314,10 +314,10 @@ inline Program program_of(Recorder io, int role) {
       transpose_values(io, work, rings);
     } else {
       const TileRanges& mine = work.unit[io.unit];
-      if (io.kind == Kind::kApart)
-        compute_apart(io, mine, rings, q_parity[0]);
-      else
+      if (io.kind == Kind::kPending)
         compute(io, mine, rings, q_parity[0]);
+      else
+        compute_in_turn(io, mine, rings, q_parity[0]);
     }
     io.arrive(kWorkFree + slot);
   }
@@ -336,7 +336,7 @@ inline std::vector<Program> programs_of(const Scenario& scenario, Fault fault, K
       io.scenario = &scenario;
       io.blocks = blocks;
       io.block = block;
-      const bool none = role == kTransposeRole && kind == Kind::kPending;
+      const bool none = role == kTransposeRole && kind != Kind::kApart;
       programs.push_back(none ? Program{} : program_of(io, role));
     }
   }

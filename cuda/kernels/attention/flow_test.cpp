@@ -20,7 +20,7 @@ TEST_CASE("no interleaving of a block's roles goes wrong, whatever is visited an
     for (const Range second : kRanges) {
       for (int time = 0; time < 4; ++time) {
         const Scenario s = scenario_of({work_with(first, second)}, random());
-        for (const Kind kind : {Kind::kPending, Kind::kApart}) {
+        for (const Kind kind : {Kind::kPending, Kind::kInTurn, Kind::kApart}) {
           // A role more makes many more states.
           if (kind == Kind::kApart && (time != 0 || s.works[0].all.count() > 3)) continue;
           Search search(s, Fault::kNone, kind);
@@ -51,7 +51,7 @@ TEST_CASE("several pieces of work follow each other without going wrong",
       works.push_back(work_with(range(), range()));
     }
     const Scenario s = scenario_of(works, random());
-    for (const Kind kind : {Kind::kPending, Kind::kApart}) {
+    for (const Kind kind : {Kind::kPending, Kind::kInTurn, Kind::kApart}) {
       if (kind == Kind::kApart && count > 2) continue;
       Search search(s, Fault::kNone, kind);
       const auto wrong = search.run();
@@ -75,7 +75,7 @@ TEST_CASE("no interleaving of two blocks that share their copies goes wrong",
   std::mt19937_64 random(11);
   std::size_t states = 0;
   for (const std::vector<SmallWork>& works : kShared) {
-    for (const Kind kind : {Kind::kPending, Kind::kApart}) {
+    for (const Kind kind : {Kind::kPending, Kind::kInTurn, Kind::kApart}) {
       // A role more makes many more states.
       if (kind == Kind::kApart && works[0].all.count() * works[1].all.count() > 0) continue;
       const Scenario s = scenario_of(works, random());

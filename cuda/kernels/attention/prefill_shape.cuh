@@ -13,15 +13,20 @@ namespace assay::attention_kernels {
 
 // What changes speed and no bit. The benchmark measures others than the one that is launched.
 struct Tuning {
+  int units = 2;  // warpgroups that compute: 2, or 3, which share the registers of 2
   int key_stages = 3;
   int value_stages = 3;
-  bool queries_in_registers = true;  // or in shared memory; 16-bit types only
+  bool queries_in_registers = true;  // or in shared memory; 16-bit types and 2 units only
 };
-// What 227 KiB and a thread's registers hold: a third stage lets a unit that skips run ahead.
-constexpr Tuning tuning_of(int dim) { return dim > 128 ? Tuning{2, 2, false} : Tuning{3, 3, true}; }
+// What 227 KiB and a thread's registers hold: scores and output of three units, of which each waits
+// for its own product, or of two with a product pending, at most 256 columns.
+constexpr Tuning tuning_of(int dim, bool fp8) {
+  if (dim > 128) return {2, 2, 2, false};
+  return fp8 ? Tuning{2, 3, 3, false} : Tuning{3, 3, 2, false};
+}
 
 // kDim: of queries, keys and values. T, theirs: Bf16, F16 or, not at d 64, E4m3. OutT: Bf16 or F16.
-template <class T, int kDim, class OutT = T, Tuning kTuning = tuning_of(kDim)>
+template <class T, int kDim, class OutT = T, Tuning kTuning = tuning_of(kDim, sizeof(T) == 1)>
 struct PrefillShape {
   using Element = T;
   using Out = OutT;
@@ -29,18 +34,20 @@ struct PrefillShape {
   static_assert(kDim == 128 || kDim == 256 || (kDim == 64 && !kFp8));
   static constexpr int kHeadDim = kDim;
   static constexpr int kTile = kDim > 128 ? 64 : 128;  // SPEC ATT-6.1
-  static constexpr int kUnits = 2;                     // warpgroups that compute
-  static constexpr int kRows = kUnits * kUnitRows;     // of queries
+  static constexpr int kUnits = kTuning.units;      // warpgroups that compute
+  static constexpr int kRows = kUnits * kUnitRows;  // of queries
+  // Whether a tile's product is waited for before the next tile's scores; else it runs behind them.
+  static constexpr bool kInTurn = kFp8 || kUnits == 3;
   static constexpr int kKeyStages = kTuning.key_stages;
   static constexpr int kValueStages = kTuning.value_stages;
-  static constexpr bool kQueriesInRegisters = kTuning.queries_in_registers && !kFp8;
+  static constexpr bool kQueriesInRegisters = kTuning.queries_in_registers && !kInTurn;
 
   // A block is launched with so many registers for each thread, and setmaxnreg gives to some what
   // others gave back: an increase beyond that sum would wait for ever.
   static constexpr int kThreads = (kUnits + 1) * 128;
   static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
-  static constexpr int kComputeRegisters = 232;
-  static constexpr int kFetchRegisters = 40;
+  static constexpr int kComputeRegisters = kUnits == 3 ? 160 : 232;
+  static constexpr int kFetchRegisters = kUnits == 3 ? 32 : 40;
   static_assert(kUnits * kComputeRegisters + kFetchRegisters <= (kUnits + 1) * kLaunchRegisters);
 
   // Tensors lie in chunks of 128 bytes of columns, each a block of rows.

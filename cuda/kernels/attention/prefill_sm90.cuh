@@ -1,6 +1,7 @@
 // The prefill kernel of the profile assay-prefill-sm90: a persistent block of one warpgroup that
-// fetches and two that compute a unit of 64 query rows each. Decides which warp has which role and
-// what the barriers count (SPEC CUD-6.1). What a unit computes, bit for bit, is SPEC ATT-6.
+// fetches and two or three that compute a unit of 64 query rows each. Decides which warp has which
+// role and what the barriers count (SPEC CUD-6.1). What a unit computes, bit for bit, is SPEC
+// ATT-6.
 #pragma once
 
 #include "cuda/kernels/attention/compute_sm90.cuh"
@@ -165,8 +166,8 @@ __device__ inline void run_unit(const PrefillParams& p, const SharedMap<Shape>& 
     if (work->valid == 0) break;
     const TileRanges mine{uniform(work->unit[index].visited), uniform(work->unit[index].whole)};
     io.begin(work);
-    if constexpr (Shape::kFp8)
-      compute_apart(io, mine, rings, q_parity);
+    if constexpr (Shape::kInTurn)
+      compute_in_turn(io, mine, rings, q_parity);
     else
       compute(io, mine, rings, q_parity);
     io.end(mine);

@@ -107,6 +107,16 @@ ASSAY_DEVICE inline void narrow_to(const float (&s)[kTile / 2], std::uint32_t (&
   }
 }
 
+// Likewise, into the first half of the exponentials' own registers: word i is of elements 2 i and
+// 2 i + 1, so it overwrites nothing that is still to be read. ptxas gives an array of its own
+// registers of its own, which three units do not have.
+template <class T, int kTile>
+ASSAY_DEVICE inline void narrow_in_place(float (&s)[kTile / 2]) {
+  ASSAY_UNROLL
+  for (int i = 0; i < kTile / 4; ++i)
+    s[i] = std::bit_cast<float>(pack_rn<T>(s[2 * i], s[2 * i + 1]));
+}
+
 // Likewise for e4m3, 32 keys an instruction. The operand's bytes 4 q to 4 q + 3 of every sixteen,
 // which its thread q holds, stand for the keys that thread q has: 2 q, 2 q + 1, 2 q + 8, 2 q + 9.
 // Values are transposed in the same order (transpose_sm90.cuh), and inside an instruction order

@@ -135,6 +135,10 @@ struct Rows {
                const std::array<F32, kTile> (&scores)[2]) const {
     std::uint32_t p[kTile / 16][4];
     narrow_to<T, kTile>(s, p);
+    float in_place[kTile / 2];
+    std::copy(std::begin(s), std::end(s), in_place);
+    narrow_in_place<T, kTile>(in_place);
+    for (int i = 0; i < kTile / 4; ++i) REQUIRE(bits(in_place[i]) == p[i / 4][i % 4]);
     for (int k = 0; k < kTile / 16; ++k) {
       for (int j = 0; j < 4; ++j) {
         const auto column = static_cast<std::size_t>(16 * k + j / 2 * 8 + 2 * q);
