@@ -151,38 +151,36 @@ struct Unit {
   __device__ void issue_product(const Place& at) {
     const MatrixDescriptor v = n_major<Shape::kTileChunkBytes>(shared.values(at.stage));
     pin(o);
-    pin(narrow_p);
-    wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < kTile / 16; ++step)
-      wgmma_registers<T, kDim>(o, narrow_p[step], v.at(step * 16 * kSwizzleBytes), 1);
-    wgmma_commit();
-    pin(o);
-  }
-  // O += P V, and waits: P lies in the scores' registers, so the unit can do nothing else.
-  template <class Place>
-  __device__ void add_product_in_place(const Place& at) {
-    const MatrixDescriptor v = n_major<Shape::kTileChunkBytes>(shared.values(at.stage));
-    pin(o);
-    pin(s);
+    if constexpr (Shape::kInTurn)
+      pin(s);
+    else
+      pin(narrow_p);
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kTile / 16; ++step) {
-      std::uint32_t operand[4];
+      const std::uint64_t b = v.at(step * 16 * kSwizzleBytes);
+      if constexpr (Shape::kInTurn) {
+        std::uint32_t words[4];
 #pragma unroll
-      for (int j = 0; j < 4; ++j) operand[j] = std::bit_cast<std::uint32_t>(s[4 * step + j]);
-      wgmma_registers<T, kDim>(o, operand, v.at(step * 16 * kSwizzleBytes), 1);
+        for (int j = 0; j < 4; ++j) words[j] = std::bit_cast<std::uint32_t>(s[4 * step + j]);
+        wgmma_registers<T, kDim>(o, words, b, 1);
+      } else {
+        wgmma_registers<T, kDim>(o, narrow_p[step], b, 1);
+      }
     }
     wgmma_commit();
     pin(o);
-    wait_product();
   }
+  // The whole of a tile's product. Its operand or its sum lies in the scores' registers, so the
+  // unit can do nothing else.
   template <class Place>
   __device__ void add_product(const Place& at) {
-    if constexpr (Shape::kFp8)
+    if constexpr (Shape::kFp8) {
       add_product_apart(at);
-    else
-      add_product_in_place(at);
+    } else {
+      issue_product(at);
+      wait_product();
+    }
   }
   // O = O * correction + P V, the product by 32 keys from zero, in the scores' registers: as many
   // columns at a time as those hold (SPEC ATT-6.2).
