@@ -182,31 +182,34 @@ struct Unit {
       wait_product();
     }
   }
-  // O = O * correction + P V, the product by 32 keys from zero, in the scores' registers: as many
-  // columns at a time as those hold (SPEC ATT-6.2).
+  // O = O * correction + P V, the product by 32 keys from zero, 64 columns at a time: as many as
+  // the scores' registers hold beside P (SPEC ATT-6.2).
   template <class Place>
   __device__ void add_product_apart(const Place& at) {
+    constexpr int kColumns = 64;
     const MatrixDescriptor v = k_major(shared.transposed(at.stage));
 #pragma unroll
-    for (int part = 0; part < kDim / kTile; ++part) {
-      pin(s);
+    for (int part = 0; part < kDim / kColumns; ++part) {
+      float sum[kColumns / 2];
+      pin(sum);
       pin(narrow_p);
       wgmma_fence();
 #pragma unroll
       for (int step = 0; step < kTile / 32; ++step)
-        wgmma_registers<T, kTile>(s, narrow_p[step], v.at(part * kTile * 128 + step * 32),
-                                  step == 0 ? 0 : 1);
+        wgmma_registers<T, kColumns>(sum, narrow_p[step], v.at(part * kColumns * 128 + step * 32),
+                                     step == 0 ? 0 : 1);
       wgmma_commit();
-      pin(s);
+      pin(sum);
       wgmma_wait<0>();
-      pin(s);
+      pin(sum);
 #pragma unroll
-      for (int i = 0; i < kTile / 2; ++i) {
-        float& out = o[part * (kTile / 2) + i];
-        out = fma_rn(out, rows[i / 2 % 2].correction, s[i]);
+      for (int i = 0; i < kColumns / 2; ++i) {
+        float& out = o[part * (kColumns / 2) + i];
+        out = fma_rn(out, rows[i / 2 % 2].correction, sum[i]);
       }
     }
   }
+
   // Scores with a product behind them, or alone.
   __device__ void wait_scores() {
     wgmma_wait<1>();

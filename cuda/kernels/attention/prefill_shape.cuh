@@ -22,7 +22,7 @@ struct Tuning {
 // for its own product, or of two with a product pending, at most 256 columns.
 constexpr Tuning tuning_of(int dim, bool fp8) {
   if (dim > 128) return {2, 2, 2, false};
-  return fp8 ? Tuning{2, 3, 3, false} : Tuning{3, 3, 2, false};
+  return fp8 ? Tuning{3, 3, 3, false} : Tuning{3, 3, 2, false};
 }
 
 // kDim: of queries, keys and values. T, theirs: Bf16, F16 or, not at d 64, E4m3. OutT: Bf16 or F16.
