@@ -31,6 +31,8 @@ __device__ inline void cluster_barrier() {
       "barrier.cluster.wait.acquire.aligned;" ::
           : "memory");
 }
+// What the thread did before, in any block of the cluster, comes before what it does after.
+__device__ inline void cluster_fence() { asm volatile("fence.acq_rel.cluster;" ::: "memory"); }
 __device__ inline void warp_barrier() { __syncwarp(); }
 __device__ inline float shuffle_xor(float value, int lanes) {
   return __shfl_xor_sync(0xFFFFFFFFu, value, lanes);

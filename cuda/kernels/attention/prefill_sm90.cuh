@@ -173,6 +173,8 @@ __device__ inline void run_unit(const PrefillParams& p, const SharedMap<Shape>& 
     io.end(mine);
     slot.release(shared);
   }
+  // The other block may end as soon as it hears of this, and nothing may reach it later.
+  cluster_fence();
   io.arrive_everywhere(Shape::kDone);
 }
 
