@@ -186,7 +186,7 @@ struct Unit {
   // the scores' registers hold beside P (SPEC ATT-6.2).
   template <class Place>
   __device__ void add_product_apart(const Place& at) {
-    constexpr int kColumns = 64;
+    constexpr int kColumns = Shape::kPartColumns;
     const MatrixDescriptor v = k_major(shared.transposed(at.stage));
 #pragma unroll
     for (int part = 0; part < kDim / kColumns; ++part) {

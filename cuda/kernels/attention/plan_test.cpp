@@ -211,14 +211,16 @@ void check_operands() {
       CHECK(same);
     }
     if constexpr (Shape::kFp8) {
-      // P V by parts of kTile columns: instruction `step` takes bytes 32 step on of V^T's rows.
-      for (int part = 0; part < kDim / Shape::kTile; ++part) {
+      // P V by parts of columns: instruction `step` takes bytes 32 step on of V^T's rows.
+      for (int part = 0; part < kDim / Shape::kPartColumns; ++part) {
         for (int step = 0; step < Shape::kTile / 32; ++step) {
-          const Reader b(cuda::k_major(transposed).at(part * Shape::kTile * 128 + step * 32));
+          const Reader b(
+              cuda::k_major(transposed).at(part * Shape::kPartColumns * 128 + step * 32));
           bool same = true;
-          for (int n = 0; n < Shape::kTile; ++n)
+          for (int n = 0; n < Shape::kPartColumns; ++n)
             for (int k = 0; k < 32; ++k)
-              same &= b.k_major(n, k) == placed(transposed, part * Shape::kTile + n, 32 * step + k);
+              same &= b.k_major(n, k) ==
+                      placed(transposed, part * Shape::kPartColumns + n, 32 * step + k);
           CHECK(same);
         }
       }

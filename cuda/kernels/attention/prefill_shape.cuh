@@ -42,6 +42,9 @@ struct PrefillShape {
   static constexpr int kValueStages = kTuning.value_stages;
   static constexpr bool kQueriesInRegisters = kTuning.queries_in_registers && !kInTurn;
 
+  // Columns of an e4m3 product at a time: as many as the scores' registers hold beside P.
+  static constexpr int kPartColumns = 64;
+
   // A block is launched with so many registers for each thread, and setmaxnreg gives to some what
   // others gave back: an increase beyond that sum would wait for ever.
   static constexpr int kThreads = (kUnits + 1) * 128;
