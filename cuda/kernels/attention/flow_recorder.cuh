@@ -40,7 +40,8 @@ enum Buffer : int {
   kValues = kKeys + 2 * kKeyStages,
   kTransposed = kValues + 2 * kValueStages,
   kNext = kTransposed + kValueStages,
-  kBuffers = kNext + 2
+  kWork = kNext + 2,
+  kBuffers = kWork + 2
 };
 
 struct Step {
@@ -49,6 +50,8 @@ struct Step {
     kArrive,
     kExpect,  // an arrival, and so many copies that the phase waits for
     kCopy,
+    kWrite,  // at once
+    kLook,   // likewise
     kRead,
     kReadEnd,
     kReadAny,  // whatever the buffer holds
@@ -58,8 +61,8 @@ struct Step {
   int at = 0;           // barrier or buffer
   unsigned parity = 0;  // of kWait, as the code computed it
   int completions = 0;  // of kWait: how often the barrier must have completed, counted by the test
-  int content = 0;      // of kCopy and kRead: which tile of which work; of kExpect: how many
-  int barrier = 0;      // of kCopy
+  int content = 0;  // of kCopy, kWrite and kRead: which tile of which work; of kExpect: how many
+  int barrier = 0;  // of kCopy
 };
 using Program = std::vector<Step>;
 
@@ -71,8 +74,9 @@ enum class Fault {
   kReleaseTooEarly,   // values released before the product has read them
   kQueriesNotAwaited,
   kTransposedNotAwaited,
-  kReleasedAtHome,  // to the block's own copies only
-  kSlotNotAwaited,  // the next piece is told over one that was not read
+  kReleasedAtHome,   // to the block's own copies only
+  kSlotNotAwaited,   // the next piece is told, or published, over one that is still needed
+  kSlotLeftTooSoon,  // before the end of the work, which looks at it again
 };
 // Products behind the next scores; products in turn, of three units; and fp8's with transposers.
 enum class Kind { kPending, kInTurn, kApart };
@@ -279,10 +283,11 @@ inline void publish_work(Recorder& io, int slot, unsigned parity) {
     io.read_end(kNext + slot);
     io.arrive_at(0, kWorkFree + slot);
   }
-  if (io.fault != Fault::kSlotNotAwaited || told)
-    io.wait(kWorkFree + slot, parity ^ 1, io.work / 2);
+  if (io.fault != Fault::kSlotNotAwaited) io.wait(kWorkFree + slot, parity ^ 1, io.work / 2);
   if (io.blocks > 1 && !told)
     io.copy_to(1, kNext + slot, kNextFull + slot, content_of(io.work, 98));
+  io.program.push_back(
+      {Step::kWrite, Recorder::buffer_of(io.block, kWork + slot), 0, 0, content_of(io.work, 97)});
   io.arrive(kWorkFull + slot);
 }
 
@@ -305,11 +310,15 @@ inline Program program_of(Recorder io, int role) {
       continue;
     }
     io.wait(kWorkFull + slot, parity, w / 2 + 1);
-    if (role == kValuesRole) {
+    if (role == kValuesRole) {  // has a copy
+      io.program.push_back(
+          {Step::kLook, Recorder::buffer_of(io.block, kWork + slot), 0, 0, content_of(w, 97)});
       io.arrive(kWorkFree + slot);
       fetch_values(io, work, rings);
       continue;
     }
+    io.read(kWork + slot, content_of(w, 97));
+    if (io.fault == Fault::kSlotLeftTooSoon) io.arrive(kWorkFree + slot);
     if (role == kTransposeRole) {
       transpose_values(io, work, rings);
     } else {
@@ -319,7 +328,8 @@ inline Program program_of(Recorder io, int role) {
       else
         compute_in_turn(io, mine, rings, q_parity[0]);
     }
-    io.arrive(kWorkFree + slot);
+    io.read_end(kWork + slot);
+    if (io.fault != Fault::kSlotLeftTooSoon) io.arrive(kWorkFree + slot);
   }
   return io.program;
 }

@@ -179,11 +179,16 @@ class Search {
         s.flight_barrier[step.at] = step.barrier;
         s.content[step.at] = -1;
         break;
+      case Step::kWrite:
+        if (s.readers[step.at] != 0) fail("a slot is written while it is read");
+        s.content[step.at] = step.content;
+        break;
+      case Step::kLook:
       case Step::kRead:
         if (s.content[step.at] != step.content)
           fail("role " + std::to_string(role) + " reads " + std::to_string(s.content[step.at]) +
                " instead of " + std::to_string(step.content));
-        s.readers[step.at] |= reader;
+        if (step.kind == Step::kRead) s.readers[step.at] |= reader;
         break;
       case Step::kReadAny:
         if (s.content[step.at] < 0) fail("reads while a copy flies");

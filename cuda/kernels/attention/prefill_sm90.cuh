@@ -33,7 +33,8 @@ __device__ inline void init_barriers(const SharedMap<Shape>& shared, int cluster
        kWarps * Shape::kUnits + 1 + (Shape::kFp8 ? kTransposers : 0) +
            (cluster > 1 && cluster_rank() == 0 ? 1 : 0));
   init(Shape::kNextFull, 2, 1);
-  init(Shape::kDone, 1, cluster * kWarps * Shape::kUnits);
+  init(Shape::kDone, 1,
+       cluster * kWarps * Shape::kUnits + (cluster > 1 && cluster_rank() == 0 ? 1 : 0));
   barrier_init_fence();
 }
 
@@ -121,7 +122,14 @@ __device__ inline void run_keys(const PrefillParams& p, const SharedMap<Shape>& 
     fetch_keys(io, work, rings, q_parity);
     if (rank == 0) next = piece.answer();
   }
+  // The first block must not end before the last word from here has reached it.
+  if (rank != 0) {
+    cluster_fence();
+    if (thread_index() % 32 == 0)
+      barrier_arrive_at(cluster_address(shared.barrier(Shape::kDone), 0));
+  }
   wait_at(shared, p, Shape::kDone, 0, 0, Site::kDone);
+  cluster_fence();
 }
 
 template <class Shape>
