@@ -38,6 +38,13 @@ __device__ inline void pin(float (&registers)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i])::"memory");
 }
+// Likewise of kCount of them from kFirst on.
+template <int kFirst, int kCount, int kAll>
+__device__ inline void pin_part(float (&registers)[kAll]) {
+#pragma unroll
+  for (int i = kFirst; i < kFirst + kCount; ++i)
+    asm volatile("" : "+f"(registers[i])::"memory");
+}
 template <int kCount>
 __device__ inline void pin(std::uint32_t (&registers)[kCount][4]) {
 #pragma unroll

@@ -45,6 +45,10 @@ struct Unit {
   int thread;                                 // of the warpgroup
   const Work<Shape::kUnits>* work = nullptr;  // in shared memory; read before and after the tiles
 
+  // Parts of a tile's product, and a thread's scores of one.
+  static constexpr int kParts = Shape::kProductParts;
+  static constexpr int kPartScores = kTile / 2 / kParts;
+
   float s[kTile / 2];  // scores, then exponentials, and with three units those narrowed
   float o[kDim / 2];   // output so far
   std::uint32_t narrow_p[kTile / kStep][4];
@@ -54,6 +58,7 @@ struct Unit {
   float neighbour[2];  // likewise of one other thread of the quad
   int rows_left;       // rows of the request from this thread's first one on; may be negative
   float offset;        // of the vote
+  Exponents exponents;
   std::uint32_t skipped;
 
   __device__ Unit(const PrefillParams& params, SharedMap<Shape> map, int index)
@@ -151,35 +156,51 @@ struct Unit {
   __device__ void issue_product(const Place& at) {
     const MatrixDescriptor v = n_major<Shape::kTileChunkBytes>(shared.values(at.stage));
     pin(o);
-    if constexpr (Shape::kInTurn)
-      pin(s);
-    else
-      pin(narrow_p);
+    pin(narrow_p);
     wgmma_fence();
 #pragma unroll
-    for (int step = 0; step < kTile / 16; ++step) {
-      const std::uint64_t b = v.at(step * 16 * kSwizzleBytes);
-      if constexpr (Shape::kInTurn) {
-        std::uint32_t words[4];
-#pragma unroll
-        for (int j = 0; j < 4; ++j) words[j] = std::bit_cast<std::uint32_t>(s[4 * step + j]);
-        wgmma_registers<T, kDim>(o, words, b, 1);
-      } else {
-        wgmma_registers<T, kDim>(o, narrow_p[step], b, 1);
-      }
-    }
+    for (int step = 0; step < kTile / 16; ++step)
+      wgmma_registers<T, kDim>(o, narrow_p[step], v.at(step * 16 * kSwizzleBytes), 1);
     wgmma_commit();
     pin(o);
   }
   // The whole of a tile's product. Its operand or its sum lies in the scores' registers, so the
-  // unit can do nothing else.
+  // unit can issue nothing else.
   template <class Place>
   __device__ void add_product(const Place& at) {
-    if constexpr (Shape::kFp8) {
+    if constexpr (Shape::kFp8)
       add_product_apart(at);
-    } else {
-      issue_product(at);
-      wait_product();
+    else
+      add_product_in_parts(at);
+  }
+  // O += P V in parts: while a part runs, the next one's exponentials are computed.
+  template <class Place>
+  __device__ void add_product_in_parts(const Place& at) {
+    const MatrixDescriptor v = n_major<Shape::kTileChunkBytes>(shared.values(at.stage));
+    pin(o);
+    issue_part<0>(v);
+    end_exponentials(exponents, rows);
+    wait_product();
+  }
+  template <int kPart>
+  __device__ void issue_part(const MatrixDescriptor& v) {
+    pin_part<kPart * kPartScores / 2, kPartScores / 2>(s);
+    wgmma_fence();
+    constexpr int kPartSteps = kTile / 16 / kParts;
+#pragma unroll
+    for (int step = kPart * kPartSteps; step < (kPart + 1) * kPartSteps; ++step) {
+      std::uint32_t words[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) words[j] = std::bit_cast<std::uint32_t>(s[4 * step + j]);
+      wgmma_registers<T, kDim>(o, words, v.at(step * 16 * kSwizzleBytes), 1);
+    }
+    wgmma_commit();
+    if constexpr (kPart + 1 < kParts) {
+      constexpr int kNext = (kPart + 1) * kPartScores;
+      pin_part<kNext, kPartScores>(s);
+      exponentials_part<kNext, kPartScores>(s, p.scale_log2, exponents);
+      narrow_in_place<T, kNext, kPartScores>(s);
+      issue_part<kPart + 1>(v);
     }
   }
   // O = O * correction + P V, the product by 32 keys from zero, 64 columns at a time: as many as
@@ -251,17 +272,22 @@ struct Unit {
       if (thread == 0) write_decision(tile, keeps);
     return keeps;
   }
-  // A sum is never negative; that a branch asks keeps ptxas from moving the exponentials behind the
-  // wait for the product that they are to overlap.
+  // The rows' maxima move on, and the exponentials that the product begins with.
   __device__ void exponentials() {
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       local[row] = max_nan(local[row], neighbour[row]);
       local[row] = max_nan(local[row], shuffle_xor(local[row], 2));
     }
-    exponentials_of<kTile, kShift>(s, local, p.scale_log2, rows);
-    if (rows[0].sum < 0.0f || rows[1].sum < 0.0f) [[unlikely]]
-      give_up(p.record, static_cast<std::uint32_t>(Site::kNegativeSum), 0, 0);
+    exponents = begin_exponentials<kShift>(local, p.scale_log2, rows);
+    exponentials_part<0, kPartScores>(s, p.scale_log2, exponents);
+    if constexpr (kParts == 1) {
+      end_exponentials(exponents, rows);
+      // A sum is never negative; that a branch asks keeps ptxas from moving the exponentials behind
+      // the wait for the product that they are to overlap.
+      if (rows[0].sum < 0.0f || rows[1].sum < 0.0f) [[unlikely]]
+        give_up(p.record, static_cast<std::uint32_t>(Site::kNegativeSum), 0, 0);
+    }
   }
   __device__ void narrow() {
     if constexpr (Shape::kFp8) {
@@ -271,7 +297,7 @@ struct Unit {
       if (ballot(rows[0].correction != 1.0f || rows[1].correction != 1.0f) != 0)
         correct<kDim>(o, rows);
       if constexpr (Shape::kInTurn)
-        narrow_in_place<T, kTile>(s);
+        narrow_in_place<T, 0, kPartScores>(s);
       else
         narrow_to<T, kTile>(s, narrow_p);
     }

@@ -42,6 +42,8 @@ struct PrefillShape {
   static constexpr int kValueStages = kTuning.value_stages;
   static constexpr bool kQueriesInRegisters = kTuning.queries_in_registers && !kInTurn;
 
+  // Parts of a product that runs in turn: while one runs, the next one's exponentials are computed.
+  static constexpr int kProductParts = kInTurn && !kFp8 ? 2 : 1;
   // Columns of an e4m3 product at a time: as many as the scores' registers hold beside P.
   static constexpr int kPartColumns = 64;
 

@@ -68,33 +68,59 @@ ASSAY_DEVICE inline float scaled_maximum(float max, float c) {
   return fma_rn(max, c, -static_cast<float>(kShift));
 }
 
-// Scores become exponentials and the rows' states move on (SPEC ATT-5.2, ATT-5.3, ATT-6.2). Before
-// the first kept tile a row's sum is 0 and its output zeros, which the correction, 0 or NaN with
-// all the row, leaves alone.
-template <int kTile, int kShift = 0>
-ASSAY_DEVICE inline void exponentials_of(float (&s)[kTile / 2], const float (&local)[2], float c,
-                                         RowState (&rows)[2]) {
+// What the exponentials of a tile have in common: what each row's exponents subtract, and the sums
+// of its even and odd columns so far.
+struct Exponents {
   float scaled[2];
+  float even[2], odd[2];
+};
+
+// The rows' maxima move on (SPEC ATT-5.2, ATT-6.2). Before the first kept tile a row's sum is 0 and
+// its output zeros, which the correction, 0 or NaN with all the row, leaves alone.
+template <int kShift = 0>
+ASSAY_DEVICE inline Exponents begin_exponentials(const float (&local)[2], float c,
+                                                 RowState (&rows)[2]) {
+  Exponents e;
   ASSAY_UNROLL
   for (int row = 0; row < 2; ++row) {
     const float before = scaled_maximum<kShift>(rows[row].max, c);
     rows[row].max = max_nan(rows[row].max, local[row]);
     const bool empty = rows[row].max == minus_infinity();
-    scaled[row] = empty ? 0.0f : scaled_maximum<kShift>(rows[row].max, c);
-    rows[row].correction = ex2_approx_ftz(sub_rn(before, scaled[row]));
+    e.scaled[row] = empty ? 0.0f : scaled_maximum<kShift>(rows[row].max, c);
+    rows[row].correction = ex2_approx_ftz(sub_rn(before, e.scaled[row]));
   }
+  return e;
+}
+
+// kCount scores from kFirst on become exponentials and enter the sums (SPEC ATT-5.3): all of a
+// tile's in order, in one part or several.
+template <int kFirst, int kCount, int kScores>
+ASSAY_DEVICE inline void exponentials_part(float (&s)[kScores], float c, Exponents& e) {
   ASSAY_UNROLL
-  for (int i = 0; i < kTile / 2; ++i) s[i] = ex2_approx_ftz(fma_rn(s[i], c, -scaled[i / 2 % 2]));
+  for (int i = kFirst; i < kFirst + kCount; ++i)
+    s[i] = ex2_approx_ftz(fma_rn(s[i], c, -e.scaled[i / 2 % 2]));
   ASSAY_UNROLL
   for (int row = 0; row < 2; ++row) {
-    float even = s[2 * row], odd = s[2 * row + 1];
     ASSAY_UNROLL
-    for (int i = 4 + 2 * row; i < kTile / 2; i += 4) {
-      even = add_rn(even, s[i]);
-      odd = add_rn(odd, s[i + 1]);
+    for (int i = kFirst + 2 * row; i < kFirst + kCount; i += 4) {
+      e.even[row] = i < 4 ? s[i] : add_rn(e.even[row], s[i]);
+      e.odd[row] = i < 4 ? s[i + 1] : add_rn(e.odd[row], s[i + 1]);
     }
-    rows[row].sum = fma_rn(rows[row].sum, rows[row].correction, add_rn(even, odd));
   }
+}
+
+ASSAY_DEVICE inline void end_exponentials(const Exponents& e, RowState (&rows)[2]) {
+  ASSAY_UNROLL
+  for (int row = 0; row < 2; ++row)
+    rows[row].sum = fma_rn(rows[row].sum, rows[row].correction, add_rn(e.even[row], e.odd[row]));
+}
+
+template <int kTile, int kShift = 0>
+ASSAY_DEVICE inline void exponentials_of(float (&s)[kTile / 2], const float (&local)[2], float c,
+                                         RowState (&rows)[2]) {
+  Exponents e = begin_exponentials<kShift>(local, c, rows);
+  exponentials_part<0, kTile / 2>(s, c, e);
+  end_exponentials(e, rows);
 }
 
 // Exponentials as the A operand of the second product, 16 keys an instruction.
@@ -107,13 +133,13 @@ ASSAY_DEVICE inline void narrow_to(const float (&s)[kTile / 2], std::uint32_t (&
   }
 }
 
-// Likewise, into the first half of the exponentials' own registers: word i is of elements 2 i and
-// 2 i + 1, so it overwrites nothing that is still to be read. ptxas gives an array of its own
-// registers of its own, which three units do not have.
-template <class T, int kTile>
-ASSAY_DEVICE inline void narrow_in_place(float (&s)[kTile / 2]) {
+// kCount exponentials from kFirst on, likewise, into the first half of the exponentials' own
+// registers: word i is of elements 2 i and 2 i + 1, so it overwrites nothing that is still to be
+// read. ptxas gives an array of its own registers of its own, which three units do not have.
+template <class T, int kFirst, int kCount, int kScores>
+ASSAY_DEVICE inline void narrow_in_place(float (&s)[kScores]) {
   ASSAY_UNROLL
-  for (int i = 0; i < kTile / 4; ++i)
+  for (int i = kFirst / 2; i < (kFirst + kCount) / 2; ++i)
     s[i] = std::bit_cast<float>(pack_rn<T>(s[2 * i], s[2 * i + 1]));
 }
 

@@ -137,7 +137,8 @@ struct Rows {
     narrow_to<T, kTile>(s, p);
     float in_place[kTile / 2];
     std::copy(std::begin(s), std::end(s), in_place);
-    narrow_in_place<T, kTile>(in_place);
+    narrow_in_place<T, 0, kTile / 4>(in_place);
+    narrow_in_place<T, kTile / 4, kTile / 4>(in_place);
     for (int i = 0; i < kTile / 4; ++i) REQUIRE(bits(in_place[i]) == p[i / 4][i % 4]);
     for (int k = 0; k < kTile / 16; ++k) {
       for (int j = 0; j < 4; ++j) {
