@@ -24,7 +24,11 @@ AttentionRecipes recipes_of(const AttentionShape& shape, AttentionPattern patter
   r.k.strength = (whole ? 4.0f : 1.5f) * unit;
   r.q.strength = whole ? -r.k.strength : r.k.strength;
   r.k.block_rows = prefill_kv_tile(shape.dim);
-  if (whole) r.k.high = static_cast<std::uint32_t>(std::lround((1 - low) * 4294967295.0));
+  if (whole) {
+    r.k.high = static_cast<std::uint32_t>(std::lround((1 - low) * 4294967295.0));
+    // The first tile is high, as a sink is: low tiles before all high ones would have to be kept.
+    r.k.high_every = (shape.kv_len + r.k.block_rows - 1) / r.k.block_rows;
+  }
   r.q.seed = 1;
   r.k.seed = 2;
   r.v.seed = 3;

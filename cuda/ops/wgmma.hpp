@@ -42,8 +42,7 @@ __device__ inline void pin(float (&registers)[kCount]) {
 template <int kFirst, int kCount, int kAll>
 __device__ inline void pin_part(float (&registers)[kAll]) {
 #pragma unroll
-  for (int i = kFirst; i < kFirst + kCount; ++i)
-    asm volatile("" : "+f"(registers[i])::"memory");
+  for (int i = kFirst; i < kFirst + kCount; ++i) asm volatile("" : "+f"(registers[i])::"memory");
 }
 template <int kCount>
 __device__ inline void pin(std::uint32_t (&registers)[kCount][4]) {

@@ -154,7 +154,7 @@ struct Unit {
   // O += P V, by 16 keys, lowest first.
   template <class Place>
   __device__ void issue_product(const Place& at) {
-    const MatrixDescriptor v = n_major<Shape::kTileChunkBytes>(shared.values(at.stage));
+    const MatrixDescriptor v = values_at(at);
     pin(o);
     pin(narrow_p);
     wgmma_fence();
@@ -176,7 +176,7 @@ struct Unit {
   // O += P V in parts: while a part runs, the next one's exponentials are computed.
   template <class Place>
   __device__ void add_product_in_parts(const Place& at) {
-    const MatrixDescriptor v = n_major<Shape::kTileChunkBytes>(shared.values(at.stage));
+    const MatrixDescriptor v = values_at(at);
     pin(o);
     issue_part<0>(v);
     end_exponentials(exponents, rows);
@@ -343,6 +343,10 @@ struct Unit {
   }
 
  private:
+  template <class Place>
+  __device__ MatrixDescriptor values_at(const Place& at) const {
+    return n_major<Shape::kTileChunkBytes>(shared.values(at.stage));
+  }
   // Rows beyond q_len agree to everything, and are not written.
   __device__ bool padding(int row) const { return rows_left <= 8 * row; }
   __device__ int row_of(int row) const {

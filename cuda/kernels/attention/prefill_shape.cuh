@@ -34,8 +34,8 @@ struct PrefillShape {
   static_assert(kDim == 128 || kDim == 256 || (kDim == 64 && !kFp8));
   static constexpr int kHeadDim = kDim;
   static constexpr int kTile = kDim > 128 ? 64 : 128;  // SPEC ATT-6.1
-  static constexpr int kUnits = kTuning.units;      // warpgroups that compute
-  static constexpr int kRows = kUnits * kUnitRows;  // of queries
+  static constexpr int kUnits = kTuning.units;         // warpgroups that compute
+  static constexpr int kRows = kUnits * kUnitRows;     // of queries
   // Whether a tile's product is waited for before the next tile's scores; else it runs behind them.
   static constexpr bool kInTurn = kFp8 || kUnits == 3;
   static constexpr int kKeyStages = kTuning.key_stages;
