@@ -31,6 +31,7 @@ struct BenchArguments {
   const bool& no_ceilings;
   const bool& no_nccl;
   const bool& no_sentinel;
+  const bool& no_overlap;
   const OptionalText& json;
 };
 
@@ -109,6 +110,7 @@ Table rows_table(const BenchResult& result, std::int32_t ep) {
                "combine_ceiling_us",
                "dispatch_mover",
                "combine_mover",
+               "dispatch_copy_engine_us",
                "nccl_ag_rs_us",
                "nccl_all_to_all_us",
                "tokens_checked"},
@@ -141,6 +143,7 @@ Table rows_table(const BenchResult& result, std::int32_t ep) {
                           row.combine_ceiling,
                           row.dispatch_mover,
                           row.combine_mover,
+                          row.dispatch_copy_engine,
                           row.nccl_all_gather_reduce_scatter,
                           row.nccl_all_to_all,
                           row.checked_tokens});
@@ -150,18 +153,21 @@ Table rows_table(const BenchResult& result, std::int32_t ep) {
 
 // Where the time of a round goes: what cannot be avoided, and the rest (SPEC VER-20.5).
 Table budget_table(const BenchResult& result) {
-  Table table{{"model", "router", "recipe", "batch", "floor_us", "wire_us", "fence_left_us",
-               "sentinel_left_us", "fence_reason", "sentinel_reason", "nccl_reason"},
-              {}};
+  Table table{
+      {"model", "router", "recipe", "batch", "wire_us", "fence_left_us", "sentinel_left_us",
+       "fence_of_floor", "sentinel_of_floor", "fence_reason", "sentinel_reason", "nccl_reason"},
+      {}};
   for (const BenchRow& row : result.rows) {
     const double wire = row.dispatch_ceiling + row.combine_ceiling;
-    const double least = result.floor_us + wire;
-    table.rows.push_back({row.request.model.name, row.request.router,
-                          std::string(moe::recipe_name(row.request.recipe)),
-                          std::int64_t{row.request.batch}, result.floor_us, wire,
-                          row.fence ? row.fence->round - least : 0.0,
-                          row.sentinel ? row.sentinel->round - least : 0.0, row.fence_reason,
-                          row.sentinel_reason, row.nccl_reason});
+    const Floors& floors = result.floors;
+    const double fence = row.fence ? row.fence->round : 0;
+    const double sentinel = row.sentinel ? row.sentinel->round : 0;
+    table.rows.push_back(
+        {row.request.model.name, row.request.router,
+         std::string(moe::recipe_name(row.request.recipe)), std::int64_t{row.request.batch}, wire,
+         row.fence ? fence - floors.fence - wire : 0.0,
+         row.sentinel ? sentinel - floors.sentinel - wire : 0.0, share(fence, floors.fence),
+         share(sentinel, floors.sentinel), row.fence_reason, row.sentinel_reason, row.nccl_reason});
   }
   return table;
 }
@@ -174,6 +180,7 @@ std::string repro(const BenchArguments& from, std::int32_t ep) {
       {"--repeats", &from.repeats}, {"--threads", &from.threads}};
   for (const auto& [name, value] : options)
     if (*value) line += fmt::format(" {} {}", name, **value);
+  if (from.no_overlap) line += " --no-overlap";
   return line;
 }
 
@@ -184,10 +191,11 @@ Expected<ExitCode> run_bench_moe(const BenchArguments& from) {
   for (int device = 0; device < ep; ++device) options.devices.push_back(device);
   ASSAY_TRY(options.rounds, integer_or<std::int32_t>("--rounds", from.rounds, 100, 10000, 100));
   ASSAY_TRY(options.repeats, integer_or<std::int32_t>("--repeats", from.repeats, 1, 100, 3));
-  ASSAY_TRY(options.threads, integer_or<std::uint32_t>("--threads", from.threads, 32, 1024, 256));
+  ASSAY_TRY(options.threads, integer_or<std::uint32_t>("--threads", from.threads, 32, 1024, 0));
   options.ceilings = !from.no_ceilings;
   options.nccl = !from.no_nccl;
   options.sentinel = !from.no_sentinel;
+  options.overlap = !from.no_overlap;
   options.progress = [](const std::string& what) {
     std::fputs(fmt::format("bench: {}\n", what).c_str(), stderr);
   };
@@ -204,7 +212,8 @@ Expected<ExitCode> run_bench_moe(const BenchArguments& from) {
                  result.ceilings_hold() ? "" : "not within 3 % of the known: the run is void");
   document.table("ceilings", figures_table(result.ceilings));
   document.table("parts", figures_table(result.parts));
-  document.field("floor_us", result.floor_us, "two kernels, a flag each way, one peer load");
+  document.field("floor_fence_us", result.floors.fence, "two kernels and the steps between them");
+  document.field("floor_sentinel_us", result.floors.sentinel, "likewise");
   document.table("rows", rows_table(result, ep));
   document.table("budget", budget_table(result));
   document.field("flashinfer",
@@ -227,10 +236,11 @@ Action declare_bench_moe(Arguments& arguments) {
       arguments.option("--layer", "N", "of the trace (default: the middle one)"),
       arguments.option("--rounds", "N", "chained in one graph, at least 100 (default)"),
       arguments.option("--repeats", "N", "of a chain; the fastest counts (default 3)"),
-      arguments.option("--threads", "N", "of a group (default 256)"),
+      arguments.option("--threads", "N", "of a group (default: the launcher's choice)"),
       arguments.flag("--no-ceilings", "do not measure each row's own ceiling"),
       arguments.flag("--no-nccl", "do not measure NCCL's collectives"),
       arguments.flag("--no-sentinel", "measure Fence alone"),
+      arguments.flag("--no-overlap", "each kernel waits for the one before it to leave the device"),
       arguments.json()};
   return [from] { return run_bench_moe(from); };
 }

@@ -7,30 +7,12 @@
 
 namespace assay::cuda {
 
-Expected<OneSidedGroup> OneSidedGroup::make(const Communicator& communicator,
-                                            const one_sided::Workspace& workspace,
-                                            const KernelRequest& request, std::uint32_t threads,
-                                            std::optional<SymmetricMemory> memory) {
-  ASSAY_TRY(const OneSidedKernels kernels, OneSidedKernels::find(request));
-  for (const LocalRank& local : communicator.local_ranks()) {
-    DeviceScope scope(local.device);
-    ASSAY_CHECK(kernels.load(threads));
-    if (communicator.is_emulated()) break;  // one device
-  }
-  if (!memory) {
-    ASSAY_TRY(memory, communicator.allocate(workspace.window_bytes()));
-  }
-  CONTRACT(memory->bytes_per_rank() >= workspace.window_bytes(), memory->bytes_per_rank());
-  OneSidedGroup group(communicator, workspace, kernels, *std::move(memory));
-  ASSAY_CHECK(group.agree(request));
-  ASSAY_CHECK(group.reset());
-  ASSAY_CHECK(group.barrier());
-  return group;
-}
+namespace {
 
 // Everybody tells what the group was made with; whoever differs from rank 0 is named.
-Status OneSidedGroup::agree(const KernelRequest& request) const {
-  const std::uint64_t own[] = {workspace_.layout().digest(), workspace_.window_bytes(),
+Status agree(const Communicator& communicator, const one_sided::Workspace& workspace,
+             const KernelRequest& request) {
+  const std::uint64_t own[] = {workspace.layout().digest(), workspace.window_bytes(),
                                static_cast<std::uint64_t>(request.top_k),
                                static_cast<std::uint64_t>(request.sum) |
                                    static_cast<std::uint64_t>(request.rows) << 8 |
@@ -40,9 +22,9 @@ Status OneSidedGroup::agree(const KernelRequest& request) const {
                                              "arithmetic and formats"};
   constexpr std::size_t kWords = std::size(own);
   std::vector<std::uint64_t> local;
-  for (std::size_t i = 0; i < communicator_.local_ranks().size(); ++i)
+  for (std::size_t i = 0; i < communicator.local_ranks().size(); ++i)
     local.insert(local.end(), std::begin(own), std::end(own));
-  ASSAY_TRY(const std::vector<std::uint64_t> all, communicator_.gather(local));
+  ASSAY_TRY(const std::vector<std::uint64_t> all, communicator.gather(local));
   for (std::size_t rank = 1; rank < all.size() / kWords; ++rank)
     for (std::size_t word = 0; word < kWords; ++word)
       if (all[rank * kWords + word] != all[word])
@@ -50,6 +32,31 @@ Status OneSidedGroup::agree(const KernelRequest& request) const {
             fmt::format("rank {} makes the group with another {} than rank 0: {:#x}, not {:#x}",
                         rank, kMeaning[word], all[rank * kWords + word], all[word]));
   return Done{};
+}
+
+}  // namespace
+
+Expected<OneSidedGroup> OneSidedGroup::make(const Communicator& communicator,
+                                            const one_sided::Workspace& workspace,
+                                            const KernelRequest& request, std::uint32_t threads,
+                                            std::optional<SymmetricMemory> memory) {
+  ASSAY_TRY(OneSidedKernels kernels, OneSidedKernels::find(request));
+  for (const LocalRank& local : communicator.local_ranks()) {
+    DeviceScope scope(local.device);
+    ASSAY_CHECK(kernels.load(threads));
+    if (communicator.is_emulated()) break;  // one device
+  }
+  // Before anything is allocated: NCCL takes windows of unlike sizes without a word, and hangs when
+  // they are given back (SPEC CUD-2.1).
+  ASSAY_CHECK(agree(communicator, workspace, request));
+  if (!memory) {
+    ASSAY_TRY(memory, communicator.allocate(workspace.window_bytes()));
+  }
+  CONTRACT(memory->bytes_per_rank() >= workspace.window_bytes(), memory->bytes_per_rank());
+  OneSidedGroup group(communicator, workspace, kernels, *std::move(memory));
+  ASSAY_CHECK(group.reset());
+  ASSAY_CHECK(group.barrier());
+  return group;
 }
 
 Status OneSidedGroup::reset() const {

@@ -25,11 +25,12 @@ namespace assay::cuda {
 class OneSidedGroup {
  public:
   // Collective: every process calls it with the same workspace and request; that they are the same
-  // is checked (SPEC CUD-2.1). Loads all kernels on all local devices, for `threads` per block.
+  // is checked (SPEC CUD-2.1). Loads all kernels on all local devices, for up to `threads` per
+  // block (0: as LaunchConfig has it).
   // Takes symmetric memory of at least workspace.window_bytes(), or allocates it.
   static Expected<OneSidedGroup> make(const Communicator& communicator,
                                       const one_sided::Workspace& workspace,
-                                      const KernelRequest& request, std::uint32_t threads = 256,
+                                      const KernelRequest& request, std::uint32_t threads = 0,
                                       std::optional<SymmetricMemory> memory = std::nullopt);
 
   const Communicator& communicator() const { return communicator_; }
@@ -58,7 +59,6 @@ class OneSidedGroup {
         workspace_(std::move(workspace)),
         kernels_(kernels),
         memory_(std::move(memory)) {}
-  Status agree(const KernelRequest& request) const;
   Status reset() const;
   Status barrier() const;
 

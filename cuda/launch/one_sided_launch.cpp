@@ -33,12 +33,21 @@ const char* step_name(Step step) {
   return "?";
 }
 
+namespace {
+
+std::uint64_t bytes_of(RowFormat format) {
+  return format == RowFormat::kF32 ? 4 : format == RowFormat::kE4m3 ? 1 : 2;
+}
+
+}  // namespace
+
 Expected<OneSidedKernels> OneSidedKernels::find(const KernelRequest& request) {
   OneSidedKernels kernels;
+  kernels.pulled_bytes_ = bytes_of(request.pulled);
   for (int i = 0; i < kSteps; ++i) {
     const auto step = static_cast<Step>(i);
-    kernels.of(step) = {find_single_rank_kernel(step, request),
-                        find_several_ranks_kernel(step, request)};
+    kernels.of(step).single = find_single_rank_kernel(step, request);
+    kernels.of(step).several = find_several_ranks_kernel(step, request);
     if (kernels.of(step).single != nullptr && kernels.of(step).several != nullptr) continue;
     if (step == Step::kStage) continue;  // e4m3 rows need none
     if (step >= Step::kSentinelDispatch && !request.sentinel) continue;
@@ -49,20 +58,39 @@ Expected<OneSidedKernels> OneSidedKernels::find(const KernelRequest& request) {
   return kernels;
 }
 
-Status OneSidedKernels::load(std::uint32_t threads) const {
-  for (const Kernel& kernel : kernels_) {
+Status OneSidedKernels::load(std::uint32_t threads) {
+  for (Kernel& kernel : kernels_) {
     for (const void* function : {kernel.single, kernel.several}) {
       if (function == nullptr) continue;
       cudaFuncAttributes attributes{};  // asking for them loads the code (SPEC CUD-2.2)
       ASSAY_CUDA(cudaFuncGetAttributes(&attributes, function), "loading a one-sided kernel");
-      if (static_cast<std::uint32_t>(attributes.maxThreadsPerBlock) < threads)
+      const auto most = static_cast<std::uint32_t>(attributes.maxThreadsPerBlock);
+      if (most < std::max(threads, kThreads))
         return unsupported(
             fmt::format("a one-sided kernel runs with at most {} threads per block, {} were asked "
                         "for",
-                        attributes.maxThreadsPerBlock, threads));
+                        most, std::max(threads, kThreads)));
+      if (function == kernel.single) kernel.most_threads = most;  // the same code on every device
     }
   }
+  int device = 0, processors = 0;
+  ASSAY_CUDA(cudaGetDevice(&device), "asking for the current device");
+  ASSAY_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
+             "counting multiprocessors");
+  multiprocessors_ = static_cast<std::uint32_t>(processors);
   return Done{};
+}
+
+// With a group to each multiprocessor or fewer, what counts is how long one group takes: a thread
+// for each vector of its row. Else many groups share a multiprocessor (SPEC CUD-3.3).
+std::uint32_t OneSidedKernels::threads_for(Step step, std::uint64_t vectors,
+                                           std::uint32_t groups) const {
+  constexpr std::uint64_t kWarp = 32, kLeast = 128;
+  if (groups > multiprocessors_) return kThreads;
+  const std::uint64_t most = of(step).most_threads / kWarp * kWarp;
+  const std::uint64_t passes = std::max<std::uint64_t>(1, (vectors + most - 1) / most);
+  const std::uint64_t threads = ((vectors + passes - 1) / passes + kWarp - 1) / kWarp * kWarp;
+  return static_cast<std::uint32_t>(std::clamp(threads, std::min(kLeast, most), most));
 }
 
 Expected<std::uint32_t> OneSidedKernels::resident_blocks(Step step, std::uint32_t threads) const {
@@ -78,10 +106,31 @@ Expected<std::uint32_t> OneSidedKernels::resident_blocks(Step step, std::uint32_
 
 namespace {
 
+// 16-byte vectors that a group of a launch moves.
+std::uint64_t vectors_of(std::uint64_t bytes) { return (bytes + 15) / 16; }
+std::uint64_t vectors_of(const DispatchParams& p, std::uint64_t) {
+  std::uint64_t vectors = 0;
+  for (std::uint32_t i = 0; i < p.num_payloads; ++i)
+    vectors += vectors_of(p.payload[i].bytes_per_token);
+  return vectors;
+}
+std::uint64_t vectors_of(const SentinelDispatchParams& p, std::uint64_t pulled_bytes) {
+  return vectors_of(p.dispatch, pulled_bytes);
+}
+std::uint64_t vectors_of(const CombineParams& p, std::uint64_t pulled_bytes) {
+  return vectors_of(p.hidden_size * pulled_bytes);
+}
+std::uint64_t vectors_of(const SentinelCombineParams& p, std::uint64_t pulled_bytes) {
+  return vectors_of(p.combine, pulled_bytes);
+}
+// These share all rows out over a grid of their own size.
+std::uint64_t vectors_of(const SanitizeParams&, std::uint64_t) { return kThreads; }
+std::uint64_t vectors_of(const StageParams&, std::uint64_t) { return kThreads; }
+
 template <int kRanksMax, class Params>
 Status enqueue(const void* kernel, std::span<const LaunchedRank> ranks,
                std::span<const Params> params, std::span<const std::uint32_t> first_block,
-               const LaunchConfig& config) {
+               const LaunchConfig& config, std::uint32_t threads) {
   // Too large for a stack when there are many ranks; copied by the launch.
   const auto launch = std::make_unique<LaunchParams<Params, kRanksMax>>();
   launch->ranks.timeout_ns = config.timeout_ns;
@@ -93,9 +142,16 @@ Status enqueue(const void* kernel, std::span<const LaunchedRank> ranks,
     launch->params[i] = params[i];
   }
   void* arguments[] = {launch.get()};
-  ASSAY_CUDA(cudaLaunchKernel(kernel, dim3(first_block.back()), dim3(config.threads), arguments, 0,
-                              static_cast<cudaStream_t>(config.stream.handle)),
-             "kernel launch");
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t how{};
+  how.gridDim = dim3(first_block.back());
+  how.blockDim = dim3(threads);
+  how.stream = static_cast<cudaStream_t>(config.stream.handle);
+  how.attrs = &overlap;
+  how.numAttrs = config.overlaps ? 1 : 0;
+  ASSAY_CUDA(cudaLaunchKernelExC(&how, kernel, arguments), "kernel launch");
   return Done{};
 }
 
@@ -111,17 +167,24 @@ Status OneSidedKernels::launch(Step step, std::span<const LaunchedRank> ranks,
                                    ranks.size(), kRanksPerLaunch));
   std::vector<std::uint32_t> first_block{0};
   for (const Params& one : params) first_block.push_back(first_block.back() + blocks(one));
-  if (ranks.size() == 1) return enqueue<1>(of(step).single, ranks, params, first_block, config);
+  if (ranks.size() == 1) {
+    const std::uint32_t threads =
+        config.threads != 0
+            ? config.threads
+            : threads_for(step, vectors_of(params[0], pulled_bytes_), first_block.back());
+    return enqueue<1>(of(step).single, ranks, params, first_block, config, threads);
+  }
+  const std::uint32_t threads = config.threads != 0 ? config.threads : kThreads;
   const bool waits = step != Step::kSanitize && step != Step::kStage;
   if (waits) {
-    ASSAY_TRY(const std::uint32_t resident, resident_blocks(step, config.threads));
+    ASSAY_TRY(const std::uint32_t resident, resident_blocks(step, threads));
     if (first_block.back() > resident)
       return unsupported(
           fmt::format("{} of {} ranks on one device has {} blocks that wait for each other; the "
                       "device holds {} at once",
                       step_name(step), ranks.size(), first_block.back(), resident));
   }
-  return enqueue<kRanksPerLaunch>(of(step).several, ranks, params, first_block, config);
+  return enqueue<kRanksPerLaunch>(of(step).several, ranks, params, first_block, config, threads);
 }
 
 namespace {

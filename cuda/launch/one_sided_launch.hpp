@@ -48,10 +48,15 @@ struct LaunchedRank {
 };
 
 struct LaunchConfig {
-  std::uint32_t threads = 256;                // of a group
+  std::uint32_t threads = 0;  // of a group; 0: as the rows and groups of a launch want it (CUD-3.3)
+  // The kernel may be put on the device while the one before it on the stream still runs (CUD-3.4).
+  bool overlaps = false;
   std::uint64_t timeout_ns = 10'000'000'000;  // budget of one wait (SPEC KER-3.1)
   Stream stream;
 };
+
+// Threads of a group where a launch has many groups, or several ranks'.
+inline constexpr std::uint32_t kThreads = 256;
 
 // Ranks that one launch may hold: their parameters must fit a kernel's (SPEC CUD-1.3).
 inline constexpr int kRanksPerLaunch = 64;
@@ -64,7 +69,7 @@ class OneSidedKernels {
   static Expected<OneSidedKernels> find(const KernelRequest& request);
   // On the current device. After this no launch loads code. Errors: more threads than a kernel can
   // have.
-  Status load(std::uint32_t threads) const;
+  Status load(std::uint32_t threads);
 
   // Each enqueues one kernel on the stream, on the current device: the blocks of ranks[i] run with
   // params[i]. dispatch and combine have one block per token and wait for all living ranks.
@@ -89,11 +94,16 @@ class OneSidedKernels {
   // ranks.
   Expected<std::uint32_t> resident_blocks(Step step, std::uint32_t threads) const;
 
+  // Threads of a group for a launch of one rank with so many groups, each of which moves so many
+  // 16-byte vectors; of several ranks, whose blocks must be resident together, kThreads.
+  std::uint32_t threads_for(Step step, std::uint64_t vectors, std::uint32_t groups) const;
+
  private:
   // Pointers to __global__ functions: the kernel of one rank, and the one of several.
   struct Kernel {
     const void* single = nullptr;
     const void* several = nullptr;
+    std::uint32_t most_threads = kThreads;  // of one rank's, on any device that has loaded it
   };
   Kernel& of(Step step) { return kernels_[static_cast<std::size_t>(step)]; }
   const Kernel& of(Step step) const { return kernels_[static_cast<std::size_t>(step)]; }
@@ -102,6 +112,8 @@ class OneSidedKernels {
                 const LaunchConfig& config, const Blocks& blocks) const;
 
   std::array<Kernel, kSteps> kernels_;
+  std::uint64_t pulled_bytes_ = 2;       // of an element that combine reads
+  std::uint32_t multiprocessors_ = 132;  // of the smallest device that has loaded them
 };
 
 }  // namespace assay::cuda

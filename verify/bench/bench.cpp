@@ -22,11 +22,18 @@ double value_of(const std::vector<Figure>& figures, std::string_view name) {
   return 0;
 }
 
-// Two kernels; each phase one flag's way, half a round trip, which holds a store, a fence and a
-// poll; a combine's pull of one peer's row.
-double floor_of(const std::vector<Figure>& parts) {
-  return 2 * value_of(parts, "empty kernel in a graph") + value_of(parts, "flag round trip") +
-         value_of(parts, "peer load");
+// The steps of a round of one token that wait for one another (SPEC VER-20.5).
+Floors floors_of(const std::vector<Figure>& parts) {
+  const auto part = [&](const char* name) { return value_of(parts, name); };
+  const double kernels = 2 * part(kEmptyKernel);
+  const double half_trip = part(kFlagRoundTrip) / 2;  // a fence, a store and a poll
+  const double way = half_trip - part(kReleaseFence);
+  Floors floors;
+  floors.fence = kernels + part(kLocalLoad) + part(kLocalAtomic) + part(kPeerStoreFence) + way +
+                 half_trip + part(kPeerLoad);
+  floors.sentinel =
+      kernels + std::max(part(kLocalLoad), part(kReleaseFence)) + way + part(kLocalLoad) + way;
+  return floors;
 }
 
 std::string version(int number, int thousands, int tens) {
@@ -110,6 +117,7 @@ Status Bench::measure_ceilings(BenchRow& row) {
   ASSAY_TRY(const Wire::Ceiling back, wire.ceiling(row.combine_traffic, true));
   row.dispatch_ceiling = out.microseconds;
   row.dispatch_mover = out.mover;
+  row.dispatch_copy_engine = out.copy_engine;
   row.combine_ceiling = back.microseconds;
   row.combine_mover = back.mover;
   return Done{};
@@ -162,7 +170,7 @@ Expected<BenchResult> run_bench(const BenchOptions& options, std::vector<RowRequ
     forget_known(result.ceilings);
     forget_known(result.parts);
   }
-  result.floor_us = floor_of(result.parts);
+  result.floors = floors_of(result.parts);
   Bench bench{options, communicator, std::move(wire), std::move(watch), std::nullopt};
   for (RowRequest& request : rows) {
     tell(fmt::format("{} {} {} batch {}", request.model.name, request.router,

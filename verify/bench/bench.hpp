@@ -34,8 +34,9 @@ struct BenchOptions {
   std::vector<int> devices;   // one rank each
   std::int32_t rounds = 100;  // chained in one graph
   std::int32_t repeats = 3;   // of a graph; the fastest counts, all are told
-  std::uint32_t threads = 256;
-  bool sentinel = true;  // rows of Sentinel, to the batches it serves
+  std::uint32_t threads = 0;  // of a group; 0: the launcher's choice
+  bool overlap = true;        // kernels come to the device before the last one has ended
+  bool sentinel = true;       // rows of Sentinel, to the batches it serves
   std::int32_t sentinel_max_tokens = 512;
   bool nccl = true;
   bool ceilings = true;  // of each row's own pattern
@@ -65,12 +66,19 @@ struct BenchRow {
   std::int64_t dispatch_row_bytes = 0;
   std::optional<ProtocolTimes> fence, sentinel;
   std::string fence_reason, sentinel_reason;  // why there is none
-  double dispatch_ceiling = 0,
-         combine_ceiling = 0;                 // microseconds for the same bytes; 0: not taken
-  std::string dispatch_mover, combine_mover;  // the fastest
+  // Microseconds for the same bytes by the fastest way of multiprocessors, and which; of a dispatch
+  // also by the copy engine. 0: not taken.
+  double dispatch_ceiling = 0, combine_ceiling = 0, dispatch_copy_engine = 0;
+  std::string dispatch_mover, combine_mover;
   double nccl_all_gather_reduce_scatter = 0, nccl_all_to_all = 0;  // microseconds; 0: not taken
   std::string nccl_reason;
   std::int64_t checked_tokens = 0;  // of the last round, bit for bit
+};
+
+// The least that a round of one token can take by either protocol, in microseconds (SPEC
+// VER-20.5).
+struct Floors {
+  double fence = 0, sentinel = 0;
 };
 
 struct BenchResult {
@@ -78,8 +86,7 @@ struct BenchResult {
   std::vector<Figure> ceilings;  // known patterns
   std::vector<Figure> parts;     // latencies
   std::vector<BenchRow> rows;
-  // The least that a round of one token can take, from the parts (SPEC VER-20.5).
-  double floor_us = 0;
+  Floors floors;
   bool ceilings_hold() const;
 };
 

@@ -150,6 +150,7 @@ Status Rounds::enqueue(std::size_t rank, cudaStream_t stream, bool dispatch_toke
   const cuda::LaunchedRank launched{id, 0};
   cuda::LaunchConfig launch;
   launch.threads = options_.threads;
+  launch.overlaps = options_.overlap;
   launch.timeout_ns = 2'000'000'000;
   launch.stream.handle = stream;
   assay_round with = round_, without = round_;

@@ -28,10 +28,10 @@ constexpr Known kKnown[] = {
     {"peer loads, vectors, 132 blocks", 374},
     {"peer loads, vectors, 16 blocks", 120},
     {"stores to all others, 4 GPUs", 349},
-    {"flag round trip", 2.6},
-    {"peer load", 0.87},
-    {"peer store and release fence", 0.93},
-    {"empty kernel in a graph", 0.51},
+    {kFlagRoundTrip, 2.6},
+    {kPeerLoad, 0.87},
+    {kPeerStoreFence, 0.93},
+    {kEmptyKernel, 0.51},
 };
 
 Figure figure(std::string name, double value, const char* unit) {
@@ -189,10 +189,12 @@ Expected<std::vector<Figure>> Wire::known_ceilings() {
 
 Expected<Wire::Ceiling> Wire::ceiling(const Traffic& traffic, bool pulling) {
   Ceiling best;
-  for (const Way way : {Way::kVector, Way::kBulk, Way::kCopyEngine}) {
-    if (pulling && way == Way::kCopyEngine) continue;
+  for (const Way way : {Way::kVector, Way::kBulk}) {
     ASSAY_TRY(const double us, move(traffic, pulling, way, 2));
-    if (best.microseconds == 0 || us < best.microseconds) best = {us, way_name(way, pulling)};
+    if (best.microseconds == 0 || us < best.microseconds) best = {us, way_name(way, pulling), 0};
+  }
+  if (!pulling) {
+    ASSAY_TRY(best.copy_engine, move(traffic, pulling, Way::kCopyEngine, 2));
   }
   return best;
 }
@@ -202,13 +204,15 @@ namespace {
 struct PartName {
   probe::Part part;
   const char* name;
+  bool at_peer;
 };
 constexpr PartName kParts[] = {
-    {probe::Part::kPeerLoad, "peer load"},
-    {probe::Part::kPeerStoreFence, "peer store and release fence"},
-    {probe::Part::kReleaseFence, "release fence alone"},
-    {probe::Part::kAcquireFence, "acquire fence"},
-    {probe::Part::kLocalAtomic, "local atomic, acq_rel"},
+    {probe::Part::kPeerLoad, kPeerLoad, true},
+    {probe::Part::kPeerLoad, kLocalLoad, false},
+    {probe::Part::kPeerStoreFence, kPeerStoreFence, true},
+    {probe::Part::kReleaseFence, kReleaseFence, true},
+    {probe::Part::kAcquireFence, "acquire fence", true},
+    {probe::Part::kLocalAtomic, kLocalAtomic, false},
 };
 
 }  // namespace
@@ -224,7 +228,7 @@ Expected<std::vector<Figure>> Wire::parts() {
                   return Done{};
                 },
                 3));
-  figures.push_back(figure("empty kernel in a graph", fastest(empty) / kCount, "us"));
+  figures.push_back(figure(kEmptyKernel, fastest(empty) / kCount, "us"));
 
   const auto read_ns = [&](std::size_t rank) -> Expected<double> {
     std::uint64_t ns = 0;
@@ -238,8 +242,7 @@ Expected<std::vector<Figure>> Wire::parts() {
     return reinterpret_cast<std::uint64_t*>(out_of(rank).raw);
   };
   for (const PartName& part : kParts) {
-    const bool local = part.part == probe::Part::kLocalAtomic;
-    const std::uint64_t place = (local ? in_of(0, 0) : in_of(1, 0)).raw;
+    const std::uint64_t place = in_of(part.at_peer ? 1 : 0, 0).raw;
     cuda::DeviceScope scope(watch_.device(0));
     for (int warm = 0; warm < 2; ++warm)
       ASSAY_CUDA(probe::time_part(part.part, place, kCount, time_at(0), watch_.stream(0)),
@@ -263,7 +266,7 @@ Expected<std::vector<Figure>> Wire::parts() {
   }
   ASSAY_CHECK(watch_.wait());
   ASSAY_TRY(const double round_trip, read_ns(0));
-  figures.push_back(figure("flag round trip", round_trip, "us"));
+  figures.push_back(figure(kFlagRoundTrip, round_trip, "us"));
   return figures;
 }
 
@@ -300,7 +303,7 @@ Expected<Wire::Collectives> Wire::nccl(std::int64_t batch, std::int64_t row_byte
   Collectives result;
   ASSAY_TRY(
       const std::vector<double> gathered,
-      watch_.time(
+      watch_.time_enqueued(
           [&]() -> Status {
             for (int i = 0; i < rounds; ++i) {
               ASSAY_BENCH_NCCL(ncclGroupStart(), "ncclGroupStart");
@@ -342,7 +345,7 @@ Expected<Wire::Collectives> Wire::nccl(std::int64_t batch, std::int64_t row_byte
     ASSAY_BENCH_NCCL(ncclGroupEnd(), "ncclGroupEnd");
     return Done{};
   };
-  ASSAY_TRY(const std::vector<double> exchanged, watch_.time(
+  ASSAY_TRY(const std::vector<double> exchanged, watch_.time_enqueued(
                                                      [&]() -> Status {
                                                        for (int i = 0; i < rounds; ++i) {
                                                          ASSAY_CHECK(exchange(dispatch));

@@ -13,6 +13,15 @@
 
 namespace assay::verify::bench {
 
+// Names of the parts that floors are made of.
+inline constexpr const char* kEmptyKernel = "empty kernel in a graph";
+inline constexpr const char* kLocalLoad = "local load";
+inline constexpr const char* kLocalAtomic = "local atomic, acq_rel";
+inline constexpr const char* kPeerLoad = "peer load";
+inline constexpr const char* kPeerStoreFence = "peer store and release fence";
+inline constexpr const char* kReleaseFence = "release fence alone";
+inline constexpr const char* kFlagRoundTrip = "flag round trip";
+
 // Buffers on every device that all others reach, large enough for the patterns asked for.
 class Wire {
  public:
@@ -26,8 +35,10 @@ class Wire {
   struct Ceiling {
     double microseconds = 0;
     std::string mover;
+    double copy_engine = 0;  // microseconds of the copy engine; 0 where it was not asked
   };
-  // The fastest way to move `traffic` once. Pulling: every rank loads what comes to it.
+  // The fastest way of multiprocessors to move `traffic` once. Pulling: every rank loads what comes
+  // to it.
   Expected<Ceiling> ceiling(const Traffic& traffic, bool pulling);
 
   // NCCL in the place of a round: AllGather of every rank's payload rows and ReduceScatter of bf16

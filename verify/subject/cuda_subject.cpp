@@ -24,8 +24,8 @@ namespace {
 
 Expected<CudaOptions> parse_options(std::string_view text) {
   static constexpr std::string_view kKeys[] = {
-      "ranks", "threads", "timeout_ms", "delay_us",    "skew_us",
-      "graph", "replays", "protocol",   "first_epoch", "sentinel_max_tokens"};
+      "ranks",   "threads",  "timeout_ms",  "delay_us",           "skew_us", "graph", "overlap",
+      "replays", "protocol", "first_epoch", "sentinel_max_tokens"};
   const auto parsed = parse_key_values(text, kKeys);
   if (!parsed) return unsupported(parsed.error().sentence);
   CudaOptions options;
@@ -42,9 +42,9 @@ Expected<CudaOptions> parse_options(std::string_view text) {
       options.ranks = value;
     } else if (key == "protocol") {
       ASSAY_TRY(options.protocol.choice, parse_protocol_choice(value));
-    } else if (key == "graph") {
-      ASSAY_TRY(const std::uint32_t graph, parse_integer<std::uint32_t>(key, value, 0, 1));
-      options.graph = graph != 0;
+    } else if (key == "graph" || key == "overlap") {
+      ASSAY_TRY(const std::uint32_t on, parse_integer<std::uint32_t>(key, value, 0, 1));
+      (key == "graph" ? options.graph : options.overlap) = on != 0;
     } else if (key == "first_epoch") {
       ASSAY_TRY(options.first_epoch, parse_integer<std::uint32_t>(key, value, 0, 0xFFFFFFFEu));
       if (options.first_epoch % 2 != 0)

@@ -21,11 +21,12 @@ namespace assay::verify {
 struct CudaOptions {
   std::string ranks = "auto";
   ProtocolOption protocol;
-  std::uint32_t threads = 256;
+  std::uint32_t threads = 0;  // 0: the launcher's choice
   std::uint32_t timeout_ms = 10'000;
   std::uint32_t delay_us = 0;
   std::uint32_t skew_us = 0;
   bool graph = false;
+  bool overlap = false;
   std::uint32_t replays = 0;
   std::uint32_t first_epoch = 0;
 };

@@ -36,6 +36,7 @@ CudaWorker::CudaWorker(const GroupPlan& plan, const CudaOptions& options,
       copies_{seat.stream, num_ranks},
       random_(plan.config.seed + u64(first_rank) * 0x9E3779B97F4A7C15u) {
   launch_.threads = options.threads;
+  launch_.overlaps = options.overlap;
   launch_.timeout_ns = std::uint64_t{options.timeout_ms} * 1'000'000;
   launch_.stream = seat.stream.stream();
   // A round waits at most once per phase before all its kernels give up, its replays not at all.
