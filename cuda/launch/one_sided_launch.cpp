@@ -33,12 +33,15 @@ const char* step_name(Step step) {
   return "?";
 }
 
+KernelPair find_own_kernels(Step step, const KernelRequest& request) {
+  return {find_single_rank_kernel(step, request), find_several_ranks_kernel(step, request)};
+}
+
 Expected<OneSidedKernels> OneSidedKernels::find(const KernelRequest& request) {
   OneSidedKernels kernels;
   for (int i = 0; i < kSteps; ++i) {
     const auto step = static_cast<Step>(i);
-    kernels.of(step) = {find_single_rank_kernel(step, request),
-                        find_several_ranks_kernel(step, request)};
+    kernels.of(step) = request.find(step, request);
     if (kernels.of(step).single != nullptr && kernels.of(step).several != nullptr) continue;
     if (step == Step::kStage) continue;  // e4m3 rows need none
     if (step >= Step::kSentinelDispatch && !request.sentinel) continue;
@@ -50,7 +53,7 @@ Expected<OneSidedKernels> OneSidedKernels::find(const KernelRequest& request) {
 }
 
 Status OneSidedKernels::load(std::uint32_t threads) const {
-  for (const Kernel& kernel : kernels_) {
+  for (const KernelPair& kernel : kernels_) {
     for (const void* function : {kernel.single, kernel.several}) {
       if (function == nullptr) continue;
       cudaFuncAttributes attributes{};  // asking for them loads the code (SPEC CUD-2.2)
