@@ -16,8 +16,8 @@ sys.path.insert(0, str(SOURCE / "verify" / "mutants"))
 import make_cuda_mutant as cuda  # noqa: E402
 from make_mutant import MutantError, parse  # noqa: E402
 
-# Elements of all rows of a case; a few cases need large ones to last, which the simulated machine
-# computes for minutes.
+# Elements of all rows of a case. A few cases need large rows, so that sending one lasts: half a
+# minute on the simulated machine.
 ELEMENTS_MAX = 1_000_000
 
 
@@ -96,7 +96,7 @@ class CudaMutants(Command):
                 report = json.loads(wrong.stdout)["report"]
                 self.assertIn(head["caught-by"], {m["check"] for m in report["mismatches"]})
                 checked += 1
-        self.assertGreaterEqual(checked, 40)
+        self.assertGreaterEqual(checked, 43)
 
     def test_this_program_holds_none(self):
         self.refuse("verify", "--suite", "dispatch", "--subject", "cuda", "--mutant",

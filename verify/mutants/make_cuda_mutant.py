@@ -93,7 +93,8 @@ def row_of(name, head, keys):
         raise MutantError(f"{TABLE}: {name!r} has a check, options or gpus of its own and no why")
     row = OnCuda(name, **{"check": head["caught-by"], **keys, "gpus": int(keys.get("gpus", 1))})
     if row.profile not in PROFILE_VARIANTS:
-        raise MutantError(f"{TABLE}: profile {row.profile!r}; allowed are {sorted(PROFILE_VARIANTS)}")
+        raise MutantError(f"{TABLE}: profile {row.profile!r}; allowed are "
+                          f"{sorted(PROFILE_VARIANTS)}")
     sums = head.get("sums", "").split()
     if sums and sum_of(row.profile) not in sums:
         raise MutantError(f"{TABLE}: {name!r} changes {sums}, and {row.profile} computes another")
@@ -101,7 +102,6 @@ def row_of(name, head, keys):
 
 
 def sum_of(profile):
-    # kPayload and kPayloadFtz differ in fp32 rows only; both are of one body.
     return VARIANT_SUMS[PROFILE_VARIANTS[profile]]
 
 
