@@ -1,21 +1,16 @@
 """gpu-check's part for attention: our kernels and their emulation on a device against the emulation
-here, the suites, wrong kernels, whole long problems, and the benchmark with its peers. Decides how
-their programs are run and what counts as found; gpu-check has the rest."""
+here, the suites, whole long problems, and the benchmark with its peers. Decides how their programs
+are run; wrong kernels are gpu_mutants.py's, and gpu-check has the rest."""
 
-import json
 import os
-import pathlib
 import shutil
 import subprocess
-import sys
 import time
 
-SOURCE = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(SOURCE / "verify" / "mutants"))
-from make_mutant import parse  # noqa: E402 (as gpu-check finds this file)
+from gpu_mutants import SOURCE, MutantSteps, find  # beside this file, where gpu-check looks
 
 
-class AttentionSteps:
+class AttentionSteps(MutantSteps):
     def attention(self):
         """Kernels and emulation on the device against the emulation here, then their speed."""
         if "attention" in self.skip:
@@ -72,47 +67,6 @@ class AttentionSteps:
             said += text[-1200:] if code else ""
         self.note(name, [program, "random *"], worst(codes), said, time.monotonic() - start)
 
-    def attention_mutants(self):
-        """Every wrong kernel must be found by the property that its head names, on the profile that
-        its head names, in a process of its own: one that hangs takes its context with it."""
-        program = find(self.build, "tools/assay_cuda_mutants")
-        if not shutil.which(str(program)):
-            return
-        start, rows, controls = time.monotonic(), [], {}
-        for file in sorted((SOURCE / "verify" / "mutants" / "attention").glob("*.mutant")):
-            head, _ = parse(file, attention=True)
-            asked = head["profile"], head["caught-by"]
-            if asked not in controls:  # what the kernel itself makes of it
-                controls[asked] = self.attention_mutant(program, None, *asked)
-            row = self.attention_mutant(program, file.stem, *asked)
-            if controls[asked]["what"] != "CONFORMS":
-                row.update(found="no", what="without a mutant: " + controls[asked]["what"])
-            rows.append(row)
-        self.results["attention mutants"] = rows
-        missed = [row["mutant"] for row in rows if row["found"] != "yes"]
-        self.note("attention mutants (%d)" % len(rows), [program, "verify", "..."],
-                  1 if missed or not rows else 0, "not found: " + ", ".join(missed),
-                  time.monotonic() - start)
-
-    def attention_mutant(self, program, name, profile, by):
-        command = [str(program), "verify", "--suite", "attention." + by, "--subject", "cuda",
-                   "--profile", profile, "--budget", "0", "--json",
-                   *(["--mutant", name] if name else [])]
-        row = {"mutant": name, "profile": profile, "property": by, "found": "no", "what": ""}
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=90,
-                                  stdin=subprocess.DEVNULL)
-            document = json.loads(done.stdout)
-            row["what"] = document["verdict"]
-            if document["verdict"] == "MISMATCH":
-                row["found"] = "yes"
-                row["what"] = document["report"]["mismatches"][0]["what"]
-        except subprocess.TimeoutExpired:
-            row["what"] = "ended after 90 s"
-        except (ValueError, KeyError, IndexError, OSError) as error:
-            row["what"] = "no report: %s" % error
-        return row
-
     def attention_bench(self):
         command = [self.assay, "bench", "attention", "--peers",
                    os.path.relpath(SOURCE / "tools/attention-peers")]
@@ -124,9 +78,3 @@ class AttentionSteps:
 def worst(codes):
     """Of processes that share one step: a failure before "not served", and that before 0."""
     return next((code for code in codes if code not in (0, 3, 77)), max(codes, default=3))
-
-
-def find(build, name):
-    """A program in the build directory, or beside the others in a flat one."""
-    nested = build / name
-    return nested.resolve() if nested.exists() else (build / pathlib.Path(name).name).resolve()

@@ -1,6 +1,6 @@
 // The one-sided bodies as CUDA kernels, and the table through which a launcher finds them by the
-// same keys as the simulated machine finds a body. Included by the two files that instantiate it.
-// The sm_100a code has not been run on hardware.
+// same keys as the simulated machine finds a body. Included by the two files that instantiate it;
+// every mutant has a copy, with bodies of its own. The sm_100a code has not been run on hardware.
 #pragma once
 
 #include "cuda/kernels/one_sided/matrix.hpp"
@@ -8,6 +8,7 @@
 #include "cuda/ops/launched_rank.hpp"
 
 namespace assay::cuda {
+inline namespace kernels {  // a mutant's copy has a name of its own here
 
 using namespace assay::one_sided;
 static_assert(Ops<PtxOps>);
@@ -224,4 +225,5 @@ const void* find_kernel(Step step, const KernelRequest& request) {
   return nullptr;
 }
 
+}  // namespace kernels
 }  // namespace assay::cuda

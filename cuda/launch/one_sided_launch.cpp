@@ -41,13 +41,16 @@ std::uint64_t bytes_of(RowFormat format) {
 
 }  // namespace
 
+KernelPair find_own_kernels(Step step, const KernelRequest& request) {
+  return {find_single_rank_kernel(step, request), find_several_ranks_kernel(step, request)};
+}
+
 Expected<OneSidedKernels> OneSidedKernels::find(const KernelRequest& request) {
   OneSidedKernels kernels;
   kernels.pulled_bytes_ = bytes_of(request.pulled);
   for (int i = 0; i < kSteps; ++i) {
     const auto step = static_cast<Step>(i);
-    kernels.of(step).single = find_single_rank_kernel(step, request);
-    kernels.of(step).several = find_several_ranks_kernel(step, request);
+    kernels.of(step) = request.find(step, request);
     if (kernels.of(step).single != nullptr && kernels.of(step).several != nullptr) continue;
     if (step == Step::kStage) continue;  // e4m3 rows need none
     if (step >= Step::kSentinelDispatch && !request.sentinel) continue;
@@ -59,7 +62,8 @@ Expected<OneSidedKernels> OneSidedKernels::find(const KernelRequest& request) {
 }
 
 Status OneSidedKernels::load(std::uint32_t threads) {
-  for (Kernel& kernel : kernels_) {
+  for (int i = 0; i < kSteps; ++i) {
+    const KernelPair& kernel = of(static_cast<Step>(i));
     for (const void* function : {kernel.single, kernel.several}) {
       if (function == nullptr) continue;
       cudaFuncAttributes attributes{};  // asking for them loads the code (SPEC CUD-2.2)
@@ -70,7 +74,8 @@ Status OneSidedKernels::load(std::uint32_t threads) {
             fmt::format("a one-sided kernel runs with at most {} threads per block, {} were asked "
                         "for",
                         most, std::max(threads, kThreads)));
-      if (function == kernel.single) kernel.most_threads = most;  // the same code on every device
+      // The same code on every device.
+      if (function == kernel.single) most_threads_[static_cast<std::size_t>(i)] = most;
     }
   }
   int device = 0, processors = 0;
@@ -87,7 +92,7 @@ std::uint32_t OneSidedKernels::threads_for(Step step, std::uint64_t vectors,
                                            std::uint32_t groups) const {
   constexpr std::uint64_t kWarp = 32, kLeast = 128;
   if (groups > multiprocessors_) return kThreads;
-  const std::uint64_t most = of(step).most_threads / kWarp * kWarp;
+  const std::uint64_t most = most_threads_[static_cast<std::size_t>(step)] / kWarp * kWarp;
   const std::uint64_t passes = std::max<std::uint64_t>(1, (vectors + most - 1) / most);
   const std::uint64_t threads = ((vectors + passes - 1) / passes + kWarp - 1) / kWarp * kWarp;
   return static_cast<std::uint32_t>(std::clamp(threads, std::min(kLeast, most), most));

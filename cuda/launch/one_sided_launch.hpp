@@ -31,7 +31,17 @@ enum class Step : std::uint8_t {
 inline constexpr int kSteps = 6;
 const char* step_name(Step step);
 
-// What a group needs kernels for.
+// Pointers to __global__ functions: the kernel for launches of one rank, and for those of several.
+// Null for what a build does not have.
+struct KernelPair {
+  const void* single = nullptr;
+  const void* several = nullptr;
+};
+struct KernelRequest;
+using FindKernels = KernelPair (*)(Step step, const KernelRequest& request);
+KernelPair find_own_kernels(Step step, const KernelRequest& request);
+
+// What a group needs kernels for, and where they are looked for.
 struct KernelRequest {
   int top_k = 1;
   one_sided::Sum sum = one_sided::Sum::kF32Ftz;
@@ -39,6 +49,7 @@ struct KernelRequest {
   one_sided::RowFormat pulled = one_sided::RowFormat::kBf16;  // as combine reads them
   one_sided::RowFormat out = one_sided::RowFormat::kBf16;
   bool sentinel = false;  // some rounds go by Sentinel
+  FindKernels find = &find_own_kernels;
 };
 
 // One rank's part of a launch.
@@ -99,21 +110,16 @@ class OneSidedKernels {
   std::uint32_t threads_for(Step step, std::uint64_t vectors, std::uint32_t groups) const;
 
  private:
-  // Pointers to __global__ functions: the kernel of one rank, and the one of several.
-  struct Kernel {
-    const void* single = nullptr;
-    const void* several = nullptr;
-    std::uint32_t most_threads = kThreads;  // of one rank's, on any device that has loaded it
-  };
-  Kernel& of(Step step) { return kernels_[static_cast<std::size_t>(step)]; }
-  const Kernel& of(Step step) const { return kernels_[static_cast<std::size_t>(step)]; }
+  KernelPair& of(Step step) { return kernels_[static_cast<std::size_t>(step)]; }
+  const KernelPair& of(Step step) const { return kernels_[static_cast<std::size_t>(step)]; }
   template <class Params, class Blocks>
   Status launch(Step step, std::span<const LaunchedRank> ranks, std::span<const Params> params,
                 const LaunchConfig& config, const Blocks& blocks) const;
 
-  std::array<Kernel, kSteps> kernels_;
-  std::uint64_t pulled_bytes_ = 2;       // of an element that combine reads
-  std::uint32_t multiprocessors_ = 132;  // of the smallest device that has loaded them
+  std::array<KernelPair, kSteps> kernels_;
+  std::array<std::uint32_t, kSteps> most_threads_{};  // of a launch of one rank; 0: not loaded
+  std::uint64_t pulled_bytes_ = 2;                    // of an element that combine reads
+  std::uint32_t multiprocessors_ = 132;               // of the smallest device that has loaded them
 };
 
 }  // namespace assay::cuda

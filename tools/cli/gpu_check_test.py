@@ -11,10 +11,14 @@ import tempfile
 import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-SKIP = "launcher,suites,random,stress,replay,probe,bench"
+sys.path.insert(0, str(SOURCE / "verify" / "mutants"))
+from make_cuda_mutant import mutants_on_cuda  # noqa: E402
+
+SKIP = "launcher,suites,mutants,random,stress,replay,probe,bench"
+ONE_SIDED = SKIP.replace("mutants", "attention")
 
 # Answers as assay does: JSON by --json=FILE or on standard output, an exit code.
-ASSAY = r'''#!@PYTHON@
+ASSAY = r'''#!@PYTHON@ -ISE
 import json, sys
 words = sys.argv[1:]
 document, code = {"verdict": "CONFORMS"}, 0
@@ -26,7 +30,13 @@ if "bench" in words:
 if "--mutant" in words:
     name = words[words.index("--mutant") + 1]
     profile = "assay-decode-sm90" if name.startswith("decode_") else "assay-prefill-sm90"
-    if name != "@MISSED@" and profile in words:
+    if name in @CHECKS@:  # one suite: its verdict is the report's
+        document, code = {"report": {"verdict": "MISMATCH", "mismatches": [
+            {"check": "memory.bounds", "what": "wrong by 3"},
+            {"check": @CHECKS@[name], "what": "wrong by 2"}]}}, 1
+        if name == "@MISSED@":
+            document["report"]["mismatches"].pop()
+    elif name != "@MISSED@" and profile in words:
         document = {"verdict": "MISMATCH", "report": {"mismatches": [{"what": "wrong by 1"}]}}
         code = 1
 elif "@SPOILT@" and all(word in words for word in "@SPOILT@".split()):
@@ -58,10 +68,11 @@ class GpuCheck(unittest.TestCase):
 
     # `tests`: what attention's own tests do; `spoilt`: a property that a kernel itself breaks, and
     # its profile, as words of a command.
-    def check(self, missed="", mutants=True, tests=PASSING, skip=SKIP, spoilt=""):
-        self.program("bin/nvidia-smi", "#!/bin/sh\necho 'NVIDIA H200, 580.1'\n")
+    def check(self, missed="", mutants=True, tests=PASSING, skip=SKIP, spoilt="", gpus=1):
+        self.program("bin/nvidia-smi", "#!/bin/sh\n" + "echo 'NVIDIA H200, 580.1'\n" * gpus)
+        checks = {name: row.check for name, row in mutants_on_cuda().items() if row.check}
         text = (ASSAY.replace("@PYTHON@", sys.executable).replace("@MISSED@", missed)
-                .replace("@SPOILT@", spoilt))
+                .replace("@SPOILT@", spoilt).replace("@CHECKS@", repr(checks)))
         self.program("build/tools/assay", text)
         if mutants:
             self.program("build/tools/assay_cuda_mutants", text)
@@ -88,7 +99,7 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual({row["found"] for row in rows}, {"yes"})
         self.assertEqual(len(rows), len(mutants))
         for name, kernel in (("", "prefill"), ("decode_", "decode")):
-            self.assertIn("| %svote_not_strict | assay-%s-sm90 | tie | yes | wrong by 1 |"
+            self.assertIn("| %svote_not_strict | assay-%s-sm90 | tie | MISMATCH | yes | wrong by 1"
                           % (name, kernel), page)
         self.assertIn("612.2", page)
         self.assertIn("cannot be imported", page)
@@ -111,24 +122,57 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual((row["found"], row["what"]), ("no", "without a mutant: wrong"))
         self.assertEqual(rows["vote_not_strict"]["found"], "yes")  # another kernel's control
 
+    def test_mutants_of_dispatch_and_combine(self):
+        code, document, page = self.check(skip=ONE_SIDED, gpus=2)
+        self.assertEqual(code, 0, page)
+        files = {path.stem for path in (SOURCE / "verify/mutants").glob("*.mutant")}
+        rows = {row["mutant"]: row for row in document["results"]["mutants"]}
+        self.assertEqual(set(rows), files)
+        for name, where in mutants_on_cuda().items():
+            with self.subTest(name):
+                row = rows[name]
+                if where.not_built:
+                    self.assertEqual((row["verdict"], row["found"]), ("not run", ""))
+                    self.assertIn(where.not_built, row["what"])
+                else:
+                    self.assertEqual((row["verdict"], row["found"], row["what"]),
+                                     ("MISMATCH", "yes", "wrong by 2"))
+                    self.assertGreaterEqual(row["seconds"], 0)
+        self.assertIn("| dedup_missing | duplicates | dispatch.targets | MISMATCH | yes |", page)
+        self.assertEqual(document["steps"][-1]["verdict"], "passed")
+
+    def test_mutants_that_are_not_found_or_do_not_run(self):
+        code, document, page = self.check(missed="slot_off_by_one", spoilt="combine_fp8",
+                                          skip=ONE_SIDED)
+        self.assertEqual(code, 1)
+        self.assertIn("not found: slot_off_by_one, stage_truncates", page)
+        rows = {row["mutant"]: row for row in document["results"]["mutants"]}
+        missed = {name: row["what"] for name, row in rows.items() if row["found"] == "no"}
+        self.assertEqual(missed, {"slot_off_by_one": "by another check: wrong by 3",
+                                  "stage_truncates": "without a mutant: wrong"})
+        self.assertEqual(rows["dispatch_does_not_wait"]["what"], "needs 2 GPUs")
+        ran = [row for row in rows.values() if row["found"]]
+        self.assertIn("mutants (%d of %d)" % (len(ran), len(rows)), page)
+
     def test_one_process_that_fails_among_others_without_a_device_fails_the_step(self):
         tests = ("#!/bin/sh\ncase $ASSAY_ATTENTION_CASES in 0:*) echo wrong bits; exit 1;; "
                  "*) exit 77;; esac\n")
-        code, document, _ = self.check(tests=tests)
+        code, document, _ = self.check(tests=tests, mutants=False)
         self.assertEqual(code, 1)
         step = next(s for s in document["steps"] if "random problems" in s["name"])
         self.assertEqual(step["verdict"], "FAILED")
         self.assertIn("wrong bits", step["output"])
 
     def test_tests_that_did_not_run_have_not_passed(self):
-        code, document, _ = self.check(tests="#!/bin/sh\necho 'No test cases matched'\n")
+        code, document, _ = self.check(tests="#!/bin/sh\necho 'No test cases matched'\n",
+                                       mutants=False)
         self.assertEqual(code, 1)
 
     def test_names_of_steps_are_checked_and_nothing_is_no_success(self):
         code, _, said = self.check(skip="atention")
         self.assertEqual(code, 2)
         self.assertIn("'atention'", said)
-        code, _, said = self.check(skip=SKIP + ",attention")
+        code, _, said = self.check(skip=ONE_SIDED + ",mutants")
         self.assertEqual(code, 3)
         self.assertIn("nothing ran", said)
 
@@ -136,6 +180,8 @@ class GpuCheck(unittest.TestCase):
         code, document, _ = self.check(mutants=False)
         self.assertEqual(code, 0)
         self.assertNotIn("attention mutants", document["results"])
+        code, document, _ = self.check(mutants=False, skip=ONE_SIDED + ",attention")
+        self.assertEqual(code, 3)  # nothing else was asked
 
 
 if __name__ == "__main__":

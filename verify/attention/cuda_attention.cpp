@@ -10,6 +10,7 @@
 #include "model/core/text.hpp"
 #include "verify/attention/cuda_mutants.hpp"
 #include "verify/attention/device_subject.hpp"
+#include "verify/mutants/cuda_mutants.hpp"
 
 namespace assay::verify {
 namespace {
@@ -136,13 +137,7 @@ class CudaDevice : public CallDevice {
 Expected<const CudaAttentionMutant*> find(std::string_view name) {
   for (const CudaAttentionMutant* mutant : registry())
     if (name == mutant->name) return mutant;
-  if (registry().empty())
-    return bad_input(
-        fmt::format("mutant is {}; this program holds no wrong CUDA kernel, the one of target "
-                    "assay_cuda_mutants does",
-                    in_quotes(name)));
-  return bad_input(fmt::format("mutant is {}; of attention on CUDA, there are {}", in_quotes(name),
-                               joined(cuda_attention_mutants())));
+  return no_such_cuda_mutant(name, "attention", cuda_attention_mutants());
 }
 
 Status check_device() {

@@ -64,10 +64,23 @@ Expected<CudaOptions> parse_options(std::string_view text) {
   return options;
 }
 
+// Whether a mutant's kernels are among those that a group's rounds launch.
+bool has_wrong_kernel(const cuda::KernelRequest& request) {
+  for (int i = 0; i < cuda::kSteps; ++i) {
+    const auto step = static_cast<cuda::Step>(i);
+    const bool launched = step < cuda::Step::kSentinelDispatch || request.sentinel;
+    if (launched &&
+        request.find(step, request).single != cuda::find_own_kernels(step, request).single)
+      return true;
+  }
+  return false;
+}
+
 class CudaGroup {
  public:
   static Expected<std::unique_ptr<CudaGroup>> make(const assay_group_config& config,
-                                                   const CudaOptions& options) {
+                                                   const CudaOptions& options,
+                                                   cuda::FindKernels find) {
     if (config.first_rank != 0 || config.num_local_ranks != config.ep_size)
       return unsupported("the CUDA subject holds all ranks of a group in one process");
     ASSAY_TRY(
@@ -75,6 +88,12 @@ class CudaGroup {
         plan_group(config, options.protocol.sentinel_max_tokens_of(config.max_tokens_per_rank)));
     cuda::KernelRequest request{config.top_k, plan.sum, plan.rows, plan.pulled, plan.out};
     request.sentinel = plan.workspace.protocol_of(1) == one_sided::Protocol::kSentinel;
+    request.find = find;
+    if (find != &cuda::find_own_kernels && !has_wrong_kernel(request))
+      return unsupported(
+          fmt::format("this mutant has no kernel for top_k {} with this arithmetic, format and "
+                      "protocol",
+                      config.top_k));
     ASSAY_CHECK(cuda::OneSidedKernels::find(request));  // before anything is allocated
     // NCCL makes no symmetric window for a group of one.
     const bool emulate = options.ranks == "emulated" || config.ep_size == 1 ||
@@ -202,42 +221,47 @@ class CudaGroup {
 // keep back the one it waits for. Read by CUDA at its start, 32 is the most.
 void separate_queues() { setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); }
 
-int create(const assay_group_config* config, void** group, assay_message* message) {
+int create_own(const assay_group_config* config, void** group, assay_message* message) {
+  return cuda_create(&cuda::find_own_kernels, config, group, message);
+}
+
+}  // namespace
+
+int cuda_create(cuda::FindKernels find, const assay_group_config* config, void** group,
+                assay_message* message) {
   separate_queues();
   *group = nullptr;
   if (cuda::device_count() == 0)
     return tell(unsupported("this machine has no CUDA device"), message);
   const auto options = parse_options(config->options == nullptr ? "" : config->options);
   if (!options) return tell(options.error(), message, ASSAY_BAD_OPTIONS);
-  auto made = CudaGroup::make(*config, *options);
+  auto made = CudaGroup::make(*config, *options, find);
   if (!made) return tell(made.error(), message);
   *group = (*std::move(made)).release();
   return ASSAY_OK;
 }
 
-int run(void* group, const assay_round* rounds, int32_t num_rounds, assay_experts experts,
-        void* context, assay_message* message) {
+int cuda_run(void* group, const assay_round* rounds, int32_t num_rounds, assay_experts experts,
+             void* context, assay_message* message) {
   const Status ran = static_cast<CudaGroup*>(group)->run(
       {rounds, static_cast<std::size_t>(num_rounds)}, experts, context);
   return ran ? ASSAY_OK : tell(ran.error(), message);
 }
 
-int slot_rule(void* group, int32_t max_tokens_per_rank) {
+void cuda_destroy(void* group) { delete static_cast<CudaGroup*>(group); }
+
+int cuda_slot_rule(void* group, int32_t max_tokens_per_rank) {
   return static_cast<const CudaGroup*>(group)->slot_rule(max_tokens_per_rank);
 }
-
-void destroy(void* group) { delete static_cast<CudaGroup*>(group); }
-
-}  // namespace
 
 const assay_subject& cuda_subject() {
   static const assay_subject subject{ASSAY_SUBJECT_ABI_VERSION,
                                      sizeof(assay_subject),
                                      "cuda",
-                                     &create,
-                                     &run,
-                                     &destroy,
-                                     &slot_rule};
+                                     &create_own,
+                                     &cuda_run,
+                                     &cuda_destroy,
+                                     &cuda_slot_rule};
   return subject;
 }
 

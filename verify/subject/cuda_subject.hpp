@@ -3,6 +3,7 @@
 // what a process makes only once cuda_pool.hpp's. Exists only in builds with nvcc.
 #pragma once
 
+#include "cuda/launch/one_sided_launch.hpp"
 #include "verify/subject/subject.h"
 
 namespace assay::verify {
@@ -21,5 +22,14 @@ namespace assay::verify {
 //   graph      1: each phase is recorded in a graph, which later rounds update
 //   replays    whole rounds replayed from a graph, without a host in between, before every round
 const assay_subject& cuda_subject();
+
+// The functions of a subject that runs the kernels that `find` gives; those of a mutant forward to
+// these. A group for which `find` has none but our own is not served: its verdict would be ours.
+int cuda_create(cuda::FindKernels find, const assay_group_config* config, void** group,
+                assay_message* message);
+int cuda_run(void* group, const assay_round* rounds, int32_t num_rounds, assay_experts experts,
+             void* context, assay_message* message);
+void cuda_destroy(void* group);
+int cuda_slot_rule(void* group, int32_t max_tokens_per_rank);
 
 }  // namespace assay::verify

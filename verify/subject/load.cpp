@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "model/core/text.hpp"
-#include "verify/mutants/mutants.hpp"
+#include "verify/mutants/cuda_mutants.hpp"
 #ifdef ASSAY_WITH_CUDA
 #include "verify/subject/cuda_subject.hpp"
 #endif
@@ -24,14 +24,22 @@ Expected<Subject> load_mutant(std::string_view name) {
   return bad_input(fmt::format("mutant is {}; allowed are {}", in_quotes(name), joined(names)));
 }
 
+// Only assay_cuda_mutants has any.
+Expected<Subject> load_cuda_mutant(std::string_view name) {
+  ASSAY_TRY(const Mutant* const mutant, find_cuda_mutant(name));
+  return Subject::wrap(mutant->subject, "cuda", mutant->name);
+}
+
 }  // namespace
 
 Expected<Subject> load_subject(std::string_view spec, std::optional<std::string_view> mutant) {
   constexpr std::string_view kPlugin = "plugin:";
   if (mutant) {
     if (spec == "sim") return load_mutant(*mutant);
-    return bad_input(fmt::format("mutant {} is a simulated subject; --subject {} cannot be it",
-                                 in_quotes(*mutant), in_quotes(spec)));
+    if (spec == "cuda") return load_cuda_mutant(*mutant);
+    return bad_input(
+        fmt::format("mutant {} is a wrong kernel of our own; --subject {} cannot be it",
+                    in_quotes(*mutant), in_quotes(spec)));
   }
   if (spec == "sim") return Subject::wrap(&simulated_subject(), "sim");
   if (spec.substr(0, kPlugin.size()) == kPlugin)

@@ -39,8 +39,8 @@ class Subject {
 };
 
 // "sim", "plugin:FILE", "cuda"; with `mutant` not empty the mutant of that name (SPEC VER-1.2),
-// which is a simulated subject with one fault: any other spec is refused. Errors name the
-// spellings.
+// which is a simulated subject with one fault, or in assay_cuda_mutants one of CUDA: a plugin is
+// refused. Errors name the spellings.
 Expected<Subject> load_subject(std::string_view spec,
                                std::optional<std::string_view> mutant = std::nullopt);
 

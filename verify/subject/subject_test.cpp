@@ -10,6 +10,7 @@
 
 #include "model/core/testing.hpp"
 #include "model/core/testing_files.hpp"
+#include "verify/mutants/cuda_mutants.hpp"
 #include "verify/subject/driver.hpp"
 #include "verify/suites/suites.hpp"
 
@@ -80,6 +81,25 @@ TEST_CASE("spellings of --subject are told when one is wrong", "[VER-1.2]") {
   REQUIRE(!mutant.has_value());
   CHECK(mutant.error().sentence.find("mutant is \"no_such_mutant\"; allowed are") == 0);
   CHECK(!load_subject("plugin:x.so", "dedup_keeps_last").has_value());
+  const auto on_cuda = load_subject("cuda", "dedup_keeps_last");
+  REQUIRE(!on_cuda.has_value());
+  CHECK(on_cuda.error().sentence.find("mutant is \"dedup_keeps_last\"; this program holds no wrong "
+                                      "CUDA kernel") == 0);
+}
+
+TEST_CASE("a program with wrong CUDA kernels knows them, and why it lacks others", "[VER-4.4]") {
+  const Mutant one{"one", "a title", "KER-1.1", "progress", "", nullptr};
+  const Mutant* const held[] = {&one};
+  const NotOnCuda not_built[] = {{"two", "a reason"}};
+  register_cuda_mutants({held, not_built});
+  CHECK(*find_cuda_mutant("one") == &one);
+  CHECK(find_cuda_mutant("two").error().sentence ==
+        "mutant \"two\" is not compiled for CUDA: a reason");
+  CHECK(find_cuda_mutant("three").error().sentence ==
+        "mutant is \"three\"; of dispatch and combine on CUDA, there are one");
+  register_cuda_mutants({});
+  CHECK(find_cuda_mutant("one").error().sentence.find("holds no wrong CUDA kernel") !=
+        std::string::npos);
 }
 
 TEST_CASE("the example runs through the plugin loader and conforms in every suite that it serves",

@@ -32,7 +32,7 @@ struct Runner {
   Expected<Scenario> scenario_of(const Job& job) const;
   Status run_and_count(const Job& job);
   Status report_mismatch(const Job& job, Outcome outcome);
-  Expected<Job> shrink(Job job, const std::string& check) const;
+  Job shrink(Job job, Outcome& outcome) const;
   bool go_on() const { return !options.progress || options.progress(result.cases, coverage); }
   bool failed() const { return result.report.verdict == Verdict::kMismatch; }
 };
@@ -71,20 +71,23 @@ Status Runner::run_and_count(const Job& job) {
   return Done{};
 }
 
-// Greedy: the first smaller case that still fails in the same check, again and again. Bounded in
-// time, because the smallest case is a convenience.
-Expected<Job> Runner::shrink(Job job, const std::string& check) const {
+// Greedy: the first smaller case that still fails in the same check, again and again; `outcome` is
+// what it did, for a race may not happen a second time. Bounded in time, because the smallest case
+// is a convenience.
+Job Runner::shrink(Job job, Outcome& outcome) const {
+  const std::string check = outcome.mismatches.front().check;
   constexpr double kShrinkSeconds = 10;
   const auto start = Clock::now();
   for (bool smaller = true; smaller;) {
     smaller = false;
     for (const MoeCase& next : smaller_cases(job.moe_case)) {
       if (std::chrono::duration<double>(Clock::now() - start).count() > kShrinkSeconds) return job;
-      const auto outcome = run({next, job.profile});
+      auto smaller_outcome = run({next, job.profile});
       // A size that the recipe does not fit is no case; neither is one the subject declines.
-      if (!outcome || outcome->state != Outcome::State::kMismatch) continue;
-      if (outcome->mismatches.front().check != check) continue;
+      if (!smaller_outcome || smaller_outcome->state != Outcome::State::kMismatch) continue;
+      if (smaller_outcome->mismatches.front().check != check) continue;
       job.moe_case = next;
+      outcome = *std::move(smaller_outcome);
       smaller = true;
       break;
     }
@@ -93,13 +96,7 @@ Expected<Job> Runner::shrink(Job job, const std::string& check) const {
 }
 
 Status Runner::report_mismatch(const Job& job, Outcome outcome) {
-  Job smallest = job;
-  if (options.shrink) {
-    ASSAY_TRY(smallest, shrink(job, outcome.mismatches.front().check));
-    if (!(smallest.moe_case == job.moe_case)) {
-      ASSAY_TRY(outcome, run(smallest));
-    }
-  }
+  const Job smallest = options.shrink ? shrink(job, outcome) : job;
   ASSAY_TRY(const Scenario scenario, scenario_of(smallest));
   Report& report = result.report;
   report.verdict = Verdict::kMismatch;

@@ -97,5 +97,17 @@ TEST_CASE("a failing case is made smaller and its REPRO line fails again", "[VER
   CHECK(to_text(again->report) == to_text(result->report));
 }
 
+TEST_CASE("what is reported happened in the case that is reported, be it once", "[VER-6.4]") {
+  int spoilt = 2;  // the first case, and one smaller one
+  const Subject race = broken_subject({.after_dispatch = [&](const assay_round& r, std::int64_t) {
+    if (spoilt-- > 0) r.recv_counters[0][0] += 1;
+  }});
+  const auto result = run_suite("dispatch", race);
+  REQUIRE(result.has_value());
+  REQUIRE(result->report.verdict == Verdict::kMismatch);
+  REQUIRE(!result->report.mismatches.empty());
+  CHECK(result->report.mismatches.front().check == "dispatch.counters");
+}
+
 }  // namespace
 }  // namespace assay::verify
