@@ -12,7 +12,7 @@ from gpu_mutants import SOURCE, MutantSteps, find  # beside this file, where gpu
 
 class AttentionSteps(MutantSteps):
     def attention(self):
-        """Kernels and emulation on the device against the emulation here, then their speed."""
+        """Kernels and emulation on the device against the emulation here."""
         if "attention" in self.skip:
             return
         self.run("attention kernels", [find(self.build, "cuda/attention_gpu_tests")], 600,
@@ -33,7 +33,6 @@ class AttentionSteps(MutantSteps):
         self.with_json("attention long",
                        [self.assay, "verify", "--suite", "attention.long", "--subject", "cuda",
                         *one], 400)
-        self.attention_bench()
         timing = find(self.build, "cuda/emulator_timing")
         if shutil.which(str(timing)):  # built by name only
             self.with_lines("emulator timing", [timing], 300)
@@ -68,6 +67,8 @@ class AttentionSteps(MutantSteps):
         self.note(name, [program, "random *"], worst(codes), said, time.monotonic() - start)
 
     def attention_bench(self):
+        if "attention-bench" in self.skip:
+            return
         command = [self.assay, "bench", "attention", "--peers",
                    os.path.relpath(SOURCE / "tools/attention-peers")]
         if self.arguments.quick:

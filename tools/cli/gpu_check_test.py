@@ -15,7 +15,7 @@ sys.path.insert(0, str(SOURCE / "verify" / "mutants"))
 from make_cuda_mutant import mutants_on_cuda  # noqa: E402
 
 SKIP = "launcher,suites,mutants,random,stress,replay,probe,bench"
-ONE_SIDED = SKIP.replace("mutants", "attention")
+ONE_SIDED = SKIP.replace("mutants", "attention,attention-bench")
 
 # Answers as assay does: JSON by --json=FILE or on standard output, an exit code.
 ASSAY = r'''#!@PYTHON@ -ISE
