@@ -54,7 +54,8 @@ TEST_CASE("a benchmark's row is timed, bounded by its ceiling and checked",
   const bench::BenchRow& row = result->rows.at(0);
   REQUIRE(row.fence.has_value());
   CHECK(row.checked_tokens > 0);
-  CHECK(row.fence->round > result->floor_us);
+  CHECK(result->floors.fence > result->floors.sentinel);
+  CHECK(row.fence->round > result->floors.fence);
   CHECK(row.fence->dispatch > 0.97 * row.dispatch_ceiling);
   CHECK(row.fence->combine > 0.97 * row.combine_ceiling);
   CHECK(row.fence->round < 1.2 * (row.fence->dispatch + row.fence->combine));
