@@ -113,19 +113,38 @@ struct ExpertRow {
     if (from == RowFormat::kF16) return narrowed<F16>(ops, v);
     return narrowed<F32>(ops, v);
   }
+  // 16 elements, by whole vectors where the row is made of them.
   template <BitFormat In, Ops O>
-  ASSAY_HD Vec16 narrowed(O& ops, std::uint64_t v) const {
+  ASSAY_HD Vec16 narrowed(O& ops, std::uint32_t v) const {
     using Bits = decltype(In::bits);
-    Vec16 vector{};
-    ASSAY_UNROLL
-    for (std::uint64_t e = 0; e < sizeof(Vec16); ++e) {
-      const std::uint64_t i = v * sizeof(Vec16) + e;
-      if (i >= hidden_size) break;
-      const In x{ops.load(as<Bits>, weak, read, row.at(i * sizeof(In)))};
+    constexpr int kVectors = static_cast<int>(sizeof(In));
+    constexpr int kPerVector = static_cast<int>(sizeof(Vec16) / sizeof(In));
+    const std::uint64_t first = std::uint64_t{v} * sizeof(Vec16);
+    std::uint64_t half[2] = {};  // elements past the row's end stay zero
+    const auto put = [&](std::uint32_t e, In x) {
       const E4m3 y = ops.narrow_e4m3(InF32<false>::from(ops, x));
-      vector.word[e / 4] |= std::uint32_t{y.bits} << (8 * (e % 4));
+      const std::uint64_t bits = std::uint64_t{y.bits} << (8 * (e % 8));
+      half[0] |= e < 8 ? bits : 0;
+      half[1] |= e < 8 ? 0 : bits;
+    };
+    if (piece_bytes == sizeof(Vec16)) {
+      Vec16 wide[kVectors] = {};
+      ASSAY_UNROLL
+      for (int i = 0; i < kVectors; ++i)
+        if (first + static_cast<std::uint64_t>(i * kPerVector) < hidden_size)
+          wide[i] = ops.load(
+              as<Vec16>, weak, read,
+              row.at((std::uint64_t{v} * kVectors + static_cast<unsigned>(i)) * sizeof(Vec16)));
+      ASSAY_UNROLL
+      for (int e = 0; e < static_cast<int>(sizeof(Vec16)); ++e)
+        put(static_cast<std::uint32_t>(e), element<In>(wide[e / kPerVector], e % kPerVector));
+    } else {
+      ASSAY_NO_UNROLL
+      for (std::uint32_t e = 0; e < sizeof(Vec16) && first + e < hidden_size; ++e)
+        put(e, In{ops.load(as<Bits>, weak, read, row.at((first + e) * sizeof(In)))});
     }
-    return vector;
+    return Vec16{{static_cast<std::uint32_t>(half[0]), static_cast<std::uint32_t>(half[0] >> 32),
+                  static_cast<std::uint32_t>(half[1]), static_cast<std::uint32_t>(half[1] >> 32)}};
   }
 };
 
@@ -188,20 +207,44 @@ ASSAY_HD std::uint32_t target_rank(O& ops, const SentinelCombineParams& p, std::
                       .at(group.at.target_rank + (token * p.top_k + k) * sizeof(std::int32_t)));
 }
 
-// The cells of a token, one leaf each.
-template <class Arithmetic, int kTopK, Ops O>
-ASSAY_HD Leaves<leaves_of<Arithmetic>(kTopK)> find_cells(O& ops, const SentinelCombineParams& p,
-                                                         std::uint32_t phase, std::uint32_t token) {
-  const Address own = p.combine.group.window.of(ops.rank());
+// The cells of a token: leaf i is that of pick i, or of the i-th pick that has one. They lie side
+// by side, so that a pick's number says where its cell is. Indexed by constants only.
+template <Holes kHoles, int kTopK>
+struct Cells {
+  Address first;
+  std::uint64_t bytes = 0;
+  std::uint32_t present = 0;
+  std::uint32_t count = 0;
+  std::uint32_t pick[kTopK] = {};
+  ASSAY_HD void add(int k) {
+    if constexpr (kHoles == Holes::kAddZero) {
+      present |= 1u << k;
+    } else {
+      ASSAY_UNROLL
+      for (int i = 0; i < kTopK; ++i)  // pick[count] = k, by constant indices
+        if (static_cast<std::uint32_t>(i) == count) pick[i] = static_cast<std::uint32_t>(k);
+      present |= 1u << count;
+    }
+    ++count;
+  }
+  ASSAY_HD Address at(int leaf) const {
+    return first.at((kHoles == Holes::kAddZero ? static_cast<std::uint64_t>(leaf) : pick[leaf]) *
+                    bytes);
+  }
+};
+
+template <Holes kHoles, int kTopK, Ops O>
+ASSAY_HD Cells<kHoles, kTopK> find_cells(O& ops, const SentinelCombineParams& p,
+                                         std::uint32_t phase, std::uint32_t token) {
   std::uint32_t rank[kTopK];  // all loads before the first look at one
   ASSAY_UNROLL
   for (int k = 0; k < kTopK; ++k) rank[k] = target_rank(ops, p, token, static_cast<unsigned>(k));
-  Leaves<leaves_of<Arithmetic>(kTopK)> cells;
+  Cells<kHoles, kTopK> cells;
+  cells.first = p.combine.group.window.of(ops.rank()).at(cell_offset(p, phase, token, 0, kTopK));
+  cells.bytes = p.sentinel.cell_bytes;
   ASSAY_UNROLL
   for (int k = 0; k < kTopK; ++k)
-    if (rank[k] != kNoTarget)
-      cells.template add<Arithmetic::kHoles, kTopK>(
-          k, own.at(cell_offset(p, phase, token, static_cast<unsigned>(k), kTopK)));
+    if (rank[k] != kNoTarget) cells.add(k);
   return cells;
 }
 
@@ -284,21 +327,22 @@ ASSAY_HD void store_sums(O& ops, const CombineParams& p, std::uint32_t token, st
 }
 
 // Lets a thread wait for vector `v` of all rows.
-template <int kTopK, int kLeaves>
-ASSAY_HD void choose_rows(const Leaves<kLeaves>& cells, std::uint64_t v, Waited<kTopK>& waited) {
+template <Holes kHoles, int kTopK>
+ASSAY_HD void choose_rows(const Cells<kHoles, kTopK>& cells, std::uint64_t v,
+                          Waited<kTopK>& waited) {
   waited.present = cells.present;
   ASSAY_UNROLL
-  for (int i = 0; i < kTopK; ++i) waited.at[i] = cells.at[i].at(kHeaderBytes + v * sizeof(Vec16));
+  for (int i = 0; i < kTopK; ++i) waited.at[i] = cells.at(i).at(kHeaderBytes + v * sizeof(Vec16));
 }
 // Lets it wait for the header of leaf `leaf` as well, if there is such a cell.
-template <int kTopK, int kLeaves>
-ASSAY_HD void choose_header(const Leaves<kLeaves>& cells, std::uint32_t leaf,
+template <Holes kHoles, int kTopK>
+ASSAY_HD void choose_header(const Cells<kHoles, kTopK>& cells, std::uint32_t leaf,
                             Waited<kTopK>& waited) {
   waited.header_leaf = leaf;
   ASSAY_UNROLL
   for (int i = 0; i < kTopK; ++i) {
     if (static_cast<std::uint32_t>(i) != leaf || ((cells.present >> i) & 1) == 0) continue;
-    waited.at[Waited<kTopK>::kHeader] = cells.at[i];
+    waited.at[Waited<kTopK>::kHeader] = cells.at(i);
     waited.present |= 1u << Waited<kTopK>::kHeader;
   }
 }
@@ -312,7 +356,7 @@ ASSAY_HD bool sum_cells(O& ops, const SentinelCombineParams& p, std::uint32_t ph
                         std::uint32_t token, CellsShared shared) {
   constexpr int kLeaves = leaves_of<Arithmetic>(kTopK);
   constexpr int kPerWord = static_cast<int>(sizeof(Vec16) / sizeof(In));
-  const Leaves<kLeaves> cells = find_cells<Arithmetic, kTopK>(ops, p, phase, token);
+  const auto cells = find_cells<Arithmetic::kHoles, kTopK>(ops, p, phase, token);
   const std::uint64_t vectors = landing_vectors(p.combine.hidden_size * sizeof(In));
   const auto give_up = [&](CellsShared to) {
     ops.shared_store(Site::kSentinelCombineShare, to.failed(), 1u);
@@ -328,12 +372,6 @@ ASSAY_HD bool sum_cells(O& ops, const SentinelCombineParams& p, std::uint32_t ph
   ops.barrier(Site::kSentinelCombineKeysKnown);
   if (ops.shared_load(Site::kSentinelCombineShare, shared.failed()) != 0) return false;
 
-  std::uint32_t key[kTopK] = {};
-  ASSAY_UNROLL
-  for (int i = 0; i < kTopK; ++i)
-    if ((cells.present >> i) & 1)
-      key[i] =
-          ops.shared_load(Site::kSentinelCombineShare, shared.key(static_cast<std::uint32_t>(i)));
   for (std::uint64_t v = ops.thread(); v < vectors; v += ops.group_size()) {
     if (v != ops.thread()) {
       choose_rows(cells, v, waited);
@@ -347,7 +385,9 @@ ASSAY_HD bool sum_cells(O& ops, const SentinelCombineParams& p, std::uint32_t ph
     for (int i = 0; i < kTopK; ++i) {
       if (((cells.present >> i) & 1) == 0) continue;
       ops.store(relaxed_sys, Site::kSentinelCombineRearmRow, waited.at[i], kArmed);
-      vector[i] = with_key(waited.vector[i], key[i]);
+      vector[i] = with_key(
+          waited.vector[i],
+          ops.shared_load(Site::kSentinelCombineShare, shared.key(static_cast<std::uint32_t>(i))));
     }
     Out sums[kPerWord];
     sum_words<Arithmetic, In>(ops, vector, cells.count, sums);
