@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cuda/kernels/one_sided/barrier.hpp"
+#include "cuda/kernels/one_sided/reduce.hpp"
 #include "cuda/kernels/one_sided/rows.hpp"
 
 namespace assay::one_sided {
@@ -27,6 +28,72 @@ ASSAY_HD constexpr Await until_written(std::uint32_t phase, RankId peer) {
   await.peer = peer;
   return await;
 }
+
+// An expert's row as it crosses: its bytes, or its elements as e4m3 (SPEC KER-4.3).
+struct ExpertRow {
+  Address row;
+  RowFormat from;
+  bool as_e4m3;
+  std::uint32_t hidden_size;
+  std::uint32_t piece_bytes;
+  std::uint32_t vectors;
+  WholeVectors whole;
+  static constexpr Site read = Site::kSentinelCombineReadRow;
+  ASSAY_HD ExpertRow(const SentinelCombineParams& p, Address at)
+      : row(at),
+        from(p.rows),
+        as_e4m3(p.as_e4m3),
+        hidden_size(p.combine.hidden_size),
+        piece_bytes(p.pull_bytes),
+        vectors(static_cast<std::uint32_t>(
+            landing_vectors(hidden_size * (as_e4m3 ? 1 : element_bytes(from))))),
+        whole{0, !as_e4m3 && piece_bytes == sizeof(Vec16) ? vectors : 0} {}
+  ASSAY_HD static constexpr std::uint64_t element_bytes(RowFormat format) {
+    return format == RowFormat::kE4m3 ? 1 : format == RowFormat::kF32 ? 4 : 2;
+  }
+  ASSAY_HD Address whole_row() const { return row; }
+  template <Ops O>
+  ASSAY_HD Vec16 vector(O& ops, std::uint32_t v) const {
+    if (!as_e4m3)
+      return load_row_vector(ops, read, {row, hidden_size * element_bytes(from), piece_bytes}, v);
+    if (from == RowFormat::kBf16) return narrowed<Bf16>(ops, v);
+    if (from == RowFormat::kF16) return narrowed<F16>(ops, v);
+    return narrowed<F32>(ops, v);
+  }
+  // 16 elements, by whole vectors where the row is made of them.
+  template <BitFormat In, Ops O>
+  ASSAY_HD Vec16 narrowed(O& ops, std::uint32_t v) const {
+    using Bits = decltype(In::bits);
+    constexpr int kVectors = static_cast<int>(sizeof(In));
+    constexpr int kPerVector = static_cast<int>(sizeof(Vec16) / sizeof(In));
+    const std::uint64_t first = std::uint64_t{v} * sizeof(Vec16);
+    std::uint64_t half[2] = {};  // elements past the row's end stay zero
+    const auto put = [&](std::uint32_t e, In x) {
+      const E4m3 y = ops.narrow_e4m3(InF32<false>::from(ops, x));
+      const std::uint64_t bits = std::uint64_t{y.bits} << (8 * (e % 8));
+      half[0] |= e < 8 ? bits : 0;
+      half[1] |= e < 8 ? 0 : bits;
+    };
+    if (piece_bytes == sizeof(Vec16)) {
+      Vec16 wide[kVectors] = {};
+      ASSAY_UNROLL
+      for (int i = 0; i < kVectors; ++i)
+        if (first + static_cast<std::uint64_t>(i * kPerVector) < hidden_size)
+          wide[i] = ops.load(
+              as<Vec16>, weak, read,
+              row.at((std::uint64_t{v} * kVectors + static_cast<unsigned>(i)) * sizeof(Vec16)));
+      ASSAY_UNROLL
+      for (int e = 0; e < static_cast<int>(sizeof(Vec16)); ++e)
+        put(static_cast<std::uint32_t>(e), element<In>(wide[e / kPerVector], e % kPerVector));
+    } else {
+      ASSAY_NO_UNROLL
+      for (std::uint32_t e = 0; e < sizeof(Vec16) && first + e < hidden_size; ++e)
+        put(e, In{ops.load(as<Bits>, weak, read, row.at((first + e) * sizeof(In)))});
+    }
+    return Vec16{{static_cast<std::uint32_t>(half[0]), static_cast<std::uint32_t>(half[0] >> 32),
+                  static_cast<std::uint32_t>(half[1]), static_cast<std::uint32_t>(half[1] >> 32)}};
+  }
+};
 
 // Which keys would make a sentinel of some word, one shared word per key that is being tried. Three
 // sets take turns: while one is read, the next is ready, and the one after it is emptied; so rows
