@@ -33,8 +33,8 @@ ASSAY_HD Arrival arrive(O& ops, const GroupParams& group, bool asks, std::uint64
   Arrival arrival;
   if (ops.thread() != 0) return arrival;
   const Address own = group.window.of(ops.rank());
-  if (asks) arrival.taken = ops.atomic_add(relaxed_gpu, sites.ticket, own.at(ticket_offset), 1u);
   arrival.failed = ops.load(as<std::uint32_t>, relaxed_gpu, sites.status, own.at(group.at.status));
+  if (asks) arrival.taken = ops.atomic_add(relaxed_gpu, sites.ticket, own.at(ticket_offset), 1u);
   return arrival;
 }
 

@@ -14,12 +14,13 @@
 namespace assay::one_sided {
 inline namespace bodies {  // a mutant's copy has a name of its own here
 
-// Shared words of a combine group: what it has to do, and whether a wait of one of its threads
-// failed.
+// Shared words of a combine group: what thread 0 has learnt, and whether a wait of one of its
+// threads failed.
 struct CombineShared {
-  static constexpr SharedWord role() { return {0}; }
-  static constexpr SharedWord wait_failed() { return {1}; }
-  static constexpr std::uint32_t kWords = 2;
+  static constexpr SharedWord taken() { return {0}; }
+  static constexpr SharedWord failed() { return {1}; }
+  static constexpr SharedWord wait_failed() { return {2}; }
+  static constexpr std::uint32_t kWords = 3;
 };
 enum class CombineRole : std::uint32_t { kWait, kSignalAndWait, kGiveUp };
 
@@ -78,18 +79,14 @@ template <class Arithmetic, BitFormat In, BitFormat Out, int kTopK, Ops O>
 ASSAY_HD void combine(O& ops, const CombineParams& p) {
   ops.wait_for_grid(Site::kCombineWaitForGrid);
   const GroupParams& group = p.group;
+  const std::uint32_t phase = ops.load(as<std::uint32_t>, weak, Site::kCombineReadPhase,
+                                       group.window.of(ops.rank()).at(group.at.phase));
   // Group 0 will probably be the first to arrive: it fences while it learns whether it is.
   const bool has_released = ops.cta() == 0;
   if (has_released) release_to_peers(ops, group, Site::kCombineRelease);
-  // All that this rank knows by itself is read before the wait: behind the flags stands the pull.
-  const bool sums = ops.cta() < p.num_tokens;
-  const Arrival arrival = arrive(ops, group, !is_sole_group(ops), group.at.combine_head_ticket,
-                                 {Site::kCombineHeadTicket, Site::kCombineReadStatus});
-  const std::uint32_t phase = ops.load(as<std::uint32_t>, weak, Site::kCombineReadPhase,
-                                       group.window.of(ops.rank()).at(group.at.phase));
-  TokenTargets<kTopK> targets;
-  if (sums) load_targets(ops, p, targets);
-  const CombineRole role = share_role(ops, arrival);
+  const CombineRole role =
+      share_role(ops, arrive(ops, group, !is_sole_group(ops), group.at.combine_head_ticket,
+                             {Site::kCombineHeadTicket, Site::kCombineReadStatus}));
 
   const std::uint64_t flag = FlagWord::make(group.layout_digest, phase + 1);
   if (role == CombineRole::kSignalAndWait) {
@@ -98,6 +95,10 @@ ASSAY_HD void combine(O& ops, const CombineParams& p) {
   }
   leave_phase(ops, group, phase);
   if (role == CombineRole::kGiveUp) return;
+  // While the flags are on their way the rows are found: behind the flags stands the pull alone.
+  const bool sums = ops.cta() < p.num_tokens;
+  TokenTargets<kTopK> targets;
+  if (sums) load_targets(ops, p, targets);
   const auto rows =
       find_rows<Arithmetic>(ops, p, std::uint64_t{p.hidden_size} * sizeof(In), targets);
   if (peers_are_ready(ops, group, flag) && sums)
@@ -126,15 +127,16 @@ ASSAY_HD void load_targets(O& ops, const CombineParams& p, TokenTargets<kTopK>& 
 template <Ops O>
 ASSAY_HD CombineRole share_role(O& ops, const Arrival& arrival) {
   if (ops.thread() == 0) {
-    const CombineRole role = arrival.failed != 0  ? CombineRole::kGiveUp
-                             : arrival.taken == 0 ? CombineRole::kSignalAndWait
-                                                  : CombineRole::kWait;
-    ops.shared_store(Site::kCombineShareRole, CombineShared::role(),
-                     static_cast<std::uint32_t>(role));
+    ops.shared_store(Site::kCombineShareRole, CombineShared::taken(), arrival.taken);
+    ops.shared_store(Site::kCombineShareRole, CombineShared::failed(), arrival.failed);
     ops.shared_store(Site::kCombineShareFailure, CombineShared::wait_failed(), 0u);
   }
   ops.barrier(Site::kCombineRoleKnown);
-  return static_cast<CombineRole>(ops.shared_load(Site::kCombineShareRole, CombineShared::role()));
+  const std::uint32_t taken = ops.shared_load(Site::kCombineShareRole, CombineShared::taken());
+  const std::uint32_t failed = ops.shared_load(Site::kCombineShareRole, CombineShared::failed());
+  return failed != 0  ? CombineRole::kGiveUp
+         : taken == 0 ? CombineRole::kSignalAndWait
+                      : CombineRole::kWait;
 }
 
 // Behind the barrier that every thread of the group has come to with the phase in hand: the last

@@ -37,18 +37,19 @@ ASSAY_HD void dispatch(O& ops, const DispatchParams& p) {
   ops.wait_for_grid(Site::kDispatchWaitForGrid);
   const GroupParams& group = p.group;
   const Address own = group.window.of(ops.rank());
-  // All that a group reads is under way before it looks at any of it.
+  // All that a group reads is under way before it looks at any of it, and what most depends on
+  // comes first.
   const bool sends = ops.cta() < p.num_tokens;
-  const TokenRows rows(p, ops.cta(), Site::kDispatchReadPayload);
-  InFlight<TokenRows> moving{rows};
   std::uint32_t first_id = 0;
   if (sends) first_id = load_id<kTopK>(ops, p, ops.cta(), ops.thread(), Site::kDispatchReadIds);
   // Only the last group writes these words, after every group has taken its ticket.
-  const std::uint32_t phase =
-      ops.load(as<std::uint32_t>, weak, Site::kDispatchReadPhase, own.at(group.at.phase));
   const std::uint32_t failed =
       ops.load(as<std::uint32_t>, weak, Site::kDispatchReadPhase, own.at(group.at.status));
+  const TokenRows rows(p, ops.cta(), Site::kDispatchReadPayload);
+  InFlight<TokenRows> moving{rows};
   if (sends) moving.load(ops, ops.thread());
+  const std::uint32_t phase =
+      ops.load(as<std::uint32_t>, weak, Site::kDispatchReadPhase, own.at(group.at.phase));
   if (failed != 0) return;  // SPEC KER-3.3
 
   if (sends) send_token<kTopK>(ops, p, moving, first_id);

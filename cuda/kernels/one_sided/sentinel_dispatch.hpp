@@ -40,26 +40,24 @@ ASSAY_HD void sentinel_dispatch(O& ops, const SentinelDispatchParams& p) {
   const DispatchParams& d = p.dispatch;
   const GroupParams& group = d.group;
   const Address own = group.window.of(ops.rank());
-  // All that a group reads is under way before it looks at any of it.
+  // All that a group reads is under way before it looks at any of it, and what most depends on
+  // comes first.
+  std::uint32_t first_id = 0;
+  if (ops.cta() < d.num_tokens)
+    first_id = load_id<kTopK>(ops, d, ops.cta(), ops.thread(), Site::kSentinelDispatchReadIds);
   const Arrival arrival =
       arrive(ops, group, takes_tickets(ops, p.sentinel), group.at.sentinel.dispatch_ticket,
              {Site::kSentinelDispatchTicket, Site::kSentinelDispatchReadStatus});
   TokenRows rows(d, ops.cta(), Site::kSentinelDispatchReadPayload);
   Outgoing<TokenRows> outgoing{{rows}};
-  std::uint32_t first_id = 0;
-  const auto load_first = [&] {
-    if (rows.token >= d.num_tokens) return;
-    first_id = load_id<kTopK>(ops, d, rows.token, ops.thread(), Site::kSentinelDispatchReadIds);
-    outgoing.moving.load(ops, ops.thread());
-  };
+  if (rows.token < d.num_tokens) outgoing.moving.load(ops, ops.thread());
+  const std::uint32_t phase = ops.load(as<std::uint32_t>, weak, Site::kSentinelDispatchReadPhase,
+                                       own.at(group.at.sentinel.dispatch_phase));
   const auto share = [&] {
     if (rows.token < d.num_tokens)
       share_targets<kTopK, Shared>(ops, d, rows.token, first_id, Site::kSentinelDispatchReadIds,
                                    Site::kSentinelDispatchShare);
   };
-  const std::uint32_t phase = ops.load(as<std::uint32_t>, weak, Site::kSentinelDispatchReadPhase,
-                                       own.at(group.at.sentinel.dispatch_phase));
-  load_first();
   // In the threads that will store headers: with them goes out that this rank has armed again what
   // it took in earlier rounds, and has finished with its peers' rows (SPEC KER-6.4).
   release_to_peers(ops, group, Site::kSentinelDispatchRelease);
@@ -72,7 +70,8 @@ ASSAY_HD void sentinel_dispatch(O& ops, const SentinelDispatchParams& p) {
 
   for (; rows.token < d.num_tokens; rows.token += ops.num_ctas()) {
     if (rows.token != ops.cta()) {  // a key's choice has a barrier behind the last use of the ranks
-      load_first();
+      first_id = load_id<kTopK>(ops, d, rows.token, ops.thread(), Site::kSentinelDispatchReadIds);
+      outgoing.moving.load(ops, ops.thread());
       share();
       ops.barrier(Site::kSentinelDispatchTargetsReady);
     }
