@@ -17,10 +17,14 @@ using namespace assay::one_sided;
 
 const char* step_name(Step step) {
   switch (step) {
+    case Step::kOrderSlots:
+      return "order slots";
     case Step::kDispatch:
       return "dispatch";
     case Step::kSanitize:
       return "sanitize";
+    case Step::kExpertLists:
+      return "slot lists";
     case Step::kStage:
       return "stage";
     case Step::kCombine:
@@ -78,6 +82,10 @@ Expected<std::uint32_t> OneSidedKernels::resident_blocks(Step step, std::uint32_
 
 namespace {
 
+bool waits_for_peers(Step step) {
+  return step == Step::kDispatch || step == Step::kCombine || step >= Step::kSentinelDispatch;
+}
+
 template <int kRanksMax, class Params>
 Status enqueue(const void* kernel, std::span<const LaunchedRank> ranks,
                std::span<const Params> params, std::span<const std::uint32_t> first_block,
@@ -112,8 +120,7 @@ Status OneSidedKernels::launch(Step step, std::span<const LaunchedRank> ranks,
   std::vector<std::uint32_t> first_block{0};
   for (const Params& one : params) first_block.push_back(first_block.back() + blocks(one));
   if (ranks.size() == 1) return enqueue<1>(of(step).single, ranks, params, first_block, config);
-  const bool waits = step != Step::kSanitize && step != Step::kStage;
-  if (waits) {
+  if (waits_for_peers(step)) {
     ASSAY_TRY(const std::uint32_t resident, resident_blocks(step, config.threads));
     if (first_block.back() > resident)
       return unsupported(
@@ -173,6 +180,18 @@ Status OneSidedKernels::sanitize(std::span<const LaunchedRank> ranks,
                                  const LaunchConfig& config) const {
   return launch(Step::kSanitize, ranks, params, config,
                 [](const SanitizeParams&) { return std::uint32_t{32}; });
+}
+Status OneSidedKernels::order_slots(std::span<const LaunchedRank> ranks,
+                                    std::span<const OrderSlotsParams> params,
+                                    const LaunchConfig& config) const {
+  return launch(Step::kOrderSlots, ranks, params, config,
+                [](const OrderSlotsParams& p) { return p.dispatch.group.ep_size; });
+}
+Status OneSidedKernels::list_experts(std::span<const LaunchedRank> ranks,
+                                     std::span<const ExpertListParams> params,
+                                     const LaunchConfig& config) const {
+  return launch(Step::kExpertLists, ranks, params, config,
+                [](const ExpertListParams& p) { return p.num_local_experts; });
 }
 Status OneSidedKernels::stage(std::span<const LaunchedRank> ranks,
                               std::span<const StageParams> params,

@@ -12,6 +12,7 @@ namespace assay::verify {
 //              of one launch; default: devices if there are enough, else emulated
 //   protocol   "fence" (default), "sentinel" or "auto"
 //   sentinel_max_tokens   for "auto": larger rounds go by Fence (default 256)
+//   slots      "counter" (default), or "ordered": by Fence too a routing fixes its slots
 //   first_epoch   even; where the phases begin (default 0)
 //   threads    of a group (default 256)
 //   timeout_ms budget of one wait (default 10000)

@@ -8,6 +8,7 @@
 
 #include "cuda/kernels/one_sided/barrier.hpp"
 #include "cuda/kernels/one_sided/rows.hpp"
+#include "cuda/kernels/one_sided/statistics.hpp"
 
 namespace assay::one_sided {
 inline namespace bodies {  // a mutant's copy has a name of its own here
@@ -44,6 +45,7 @@ ASSAY_HD void dispatch(O& ops, const DispatchParams& p) {
   if (!is_last_group<kTopK>(ops, own.at(group.at.dispatch_ticket))) return;
 
   publish_counts(ops, p);
+  publish_statistics(ops, p);
   const std::uint64_t flag = FlagWord::make(group.layout_digest, phase + 1);
   signal_peers(ops, group, group.at.dispatch_flags, flag,
                {Site::kDispatchRelease, Site::kDispatchFlag});
@@ -93,7 +95,10 @@ ASSAY_HD void send_token(O& ops, const DispatchParams& p, std::uint32_t token) {
         rank = kNoTarget;
     }
     std::uint32_t slot = kNoTarget;
-    if (rank != kNoTarget)
+    if (rank != kNoTarget && p.ordered_slots)
+      slot = ops.load(as<std::uint32_t>, weak, Site::kDispatchReadSlot,
+                      own.at(group.at.target_slot + (row + k) * 4));
+    else if (rank != kNoTarget)
       slot = ops.atomic_add(relaxed_gpu, Site::kDispatchTakeSlot,
                             own.at(group.at.send_counters + std::uint64_t{rank} * 4), 1u);
     ops.store(weak, Site::kDispatchRecordTarget, own.at(group.at.target_rank + (row + k) * 4),
