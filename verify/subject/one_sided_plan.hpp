@@ -66,6 +66,8 @@ struct RoundPlan {
 // Errors: what a caller of dispatch must not ask for; the kernels do not check it again.
 Expected<RoundPlan> plan_round(const GroupPlan& group, const assay_round& round,
                                const assay_round_more& more = {});
+// What of plan.more this round cannot have.
+Status check_more(const GroupPlan& group, const assay_round& round, const RoundPlan& plan);
 // All rounds of a run, with what the caller asks for beyond them.
 Expected<std::vector<RoundPlan>> plan_rounds(const GroupPlan& group,
                                              std::span<const assay_round> rounds);
