@@ -8,7 +8,6 @@
 #include "model/core/testing.hpp"
 #include "model/moe/statistics.hpp"
 #include "verify/gen/gen.hpp"
-#include "verify/subject/broken_subject.hpp"
 #include "verify/subject/sim_subject.hpp"
 #include "verify/suites/suites.hpp"
 
@@ -145,8 +144,23 @@ TEST_CASE("a list in another order, a wrong offset and an entry too many are dis
   CHECK(says(first_of(outcome), "wrote behind the last"));
 }
 
+int create_mute(const assay_group_config* config, void** group, assay_message* message) {
+  assay_group_config without = *config;
+  without.more = nullptr;
+  return simulated_subject().create(&without, group, message);
+}
+
 TEST_CASE("a subject that does not ask for more is skipped", "[VER-1.7]") {
-  const Outcome outcome = outcome_of(testing::broken_subject({}));
+  static constexpr assay_subject kMute{ASSAY_SUBJECT_ABI_VERSION,
+                                       sizeof(assay_subject),
+                                       "mute",
+                                       create_mute,
+                                       &sim_run,
+                                       &sim_destroy,
+                                       &sim_slot_rule};
+  const auto subject = Subject::wrap(&kMute, "mute");
+  REQUIRE(subject.has_value());
+  const Outcome outcome = outcome_of(*subject);
   CHECK(outcome.state == Outcome::State::kUnsupported);
   CHECK(outcome.unsupported.find("did not ask") != std::string::npos);
 }

@@ -61,6 +61,7 @@ struct MustShow {
   // lets it see for ever.
   bool sequential = false;
   Variant variant = Variant::kNone;  // of those in which a peer stops
+  std::int32_t statistics = 0;       // words that each rank tells all, by Fence (SPEC KER-1.8)
 };
 std::span<const MustShow> must_show(Protocol protocol);
 

@@ -172,8 +172,8 @@ Expected<Outcome> Driver::Impl::run(std::span<const Round> rounds) {
       std::find(asked.begin(), asked.end(), false) != asked.end())
     result = {
         Group::State::kUnsupported,
-        "the subject did not ask what its rounds want more: it neither gathers statistics nor "
-        "lists the slots of experts"};
+        "the subject did not ask what its rounds want beyond dispatch and combine (statistics, "
+        "slot lists): it serves neither"};
   outcome.experts_seconds = static_cast<double>(experts_ns) * 1e-9;
   outcome.subject_seconds = seconds_since(before_run) - outcome.experts_seconds;
   check(std::move(result), outcome);
