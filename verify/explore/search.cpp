@@ -164,20 +164,15 @@ Execution run_default(const Program& program, const Mutation& mutation) {
 
 std::span<const MustShow> must_show(Protocol) { return kMustShow; }
 
-namespace {
-
-// No two words of a program are equal.
 void add_statistics(ProgramSetup& setup, std::int32_t words) {
   setup.group.num_statistics = words;
   std::int32_t next = 1000;
   for (Round& round : setup.rounds) {
-    round.statistics.resize(static_cast<std::size_t>(setup.group.ep_size));
+    round.statistics.assign(static_cast<std::size_t>(setup.group.ep_size), {});
     for (std::vector<std::int32_t>& told : round.statistics)
       for (std::int32_t i = 0; i < words; ++i) told.push_back(++next);
   }
 }
-
-}  // namespace
 
 Expected<ProgramSetup> setup_of(Protocol protocol, const MustShow& what, const Hole* hole) {
   const bool other = hole != nullptr && !hole->case_text.empty() && what.name == "a";

@@ -65,6 +65,9 @@ struct MustShow {
 };
 std::span<const MustShow> must_show(Protocol protocol);
 
+// Every rank tells all ranks so many words in every round, no two of them equal. By Fence only.
+void add_statistics(ProgramSetup& setup, std::int32_t words);
+
 // `hole`: instead of the right protocol.
 Expected<ProgramSetup> setup_of(Protocol protocol, const MustShow& what,
                                 const struct Hole* hole = nullptr);
