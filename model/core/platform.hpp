@@ -20,9 +20,12 @@
 #endif
 
 // Full unrolling is part of a kernel body's contract (top_k loops live in registers). It is a
-// pragma to nvcc and to clang; g++ unrolls constant trip counts at -O3 by itself.
+// pragma to nvcc and to clang; g++ unrolls constant trip counts at -O3 by itself. The opposite is
+// for loops that few launches enter: all launches would fetch the copies.
 #if defined(__CUDA_ARCH__) || defined(__clang__)
 #define ASSAY_UNROLL _Pragma("unroll")
+#define ASSAY_NO_UNROLL _Pragma("unroll 1")
 #else
 #define ASSAY_UNROLL
+#define ASSAY_NO_UNROLL
 #endif

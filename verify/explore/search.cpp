@@ -20,9 +20,9 @@ namespace {
 // Every token goes to every rank where it can: a row that stays at home shows nothing. (a) has one
 // round more than Sentinel has generations, so that a slot is used twice; under Fence flags turn
 // over with every phase, and three rounds have one whole round between two others. (b) is where
-// groups and lanes meet, once all at a time and once at the smallest residency; its rows have three
-// words, so that each lane of Fence has one to store, and so have its statistics. (c) has a rank
-// that only signals and waits.
+// groups and lanes meet, once all at a time and once at the smallest residency; a token has two
+// payloads, so that each lane has a vector to store,
+// and a statistic. (c) has a rank that only signals and waits.
 constexpr MustShow kMustShow[] = {
     {"a", "2 ranks, 1 token each, 3 rounds",
      "ep=2 experts=2 top_k=2 hidden=2 max_tokens=1 tokens=1 rounds=3", 1, 1, 0xFFFFFFFFu, 0, false,
@@ -42,7 +42,9 @@ constexpr MustShow kMustShow[] = {
      false, Variant::kFirstRankLeaves},
     {"r", "3 ranks, up to 3 tokens, 2 rounds, 2 lanes",
      "ep=3 experts=6 top_k=2 hidden=6 max_tokens=3 tokens=3,1,2 rounds=2", 2, 2, 0xFFFFFFFFu, 300},
-    {"s", "the same in sequential memory",
+    {"q", "the same with one resident CTA",
+     "ep=3 experts=6 top_k=2 hidden=6 max_tokens=3 tokens=3,1,2 rounds=2", 2, 2, 1, 100},
+    {"s", "the same as r in sequential memory",
      "ep=3 experts=6 top_k=2 hidden=6 max_tokens=3 tokens=3,1,2 rounds=2", 2, 2, 0xFFFFFFFFu, 300,
      true},
 };

@@ -9,26 +9,60 @@
 namespace assay::one_sided {
 inline namespace bodies {  // a mutant's copy has a name of its own here
 
-struct SignalSites {
-  Site release, flag;
-};
 struct WaitSites {
   Site wait, acquire;
 };
+struct ArrivalSites {
+  Site ticket, status;
+};
 
-// Stores `flag` into cell [this rank] of `flags_offset` at every living peer, itself included. Each
-// thread that stores flags fences first: what it did before, and what it has acquired from others,
-// is visible to whoever acquires the flag (SPEC KER-2.3).
+// Whether the launch has one group, which need not ask how many came before it.
+template <Ops O>
+ASSAY_HD bool is_sole_group(O& ops) {
+  return ops.num_ctas() == 1;
+}
+
+// What thread 0 learns when its group begins: how many groups came before, if it asks, and whether
+// the workspace has failed. Both are under way at once; the ticket orders nothing.
+struct Arrival {
+  std::uint32_t taken = 0, failed = 0;
+};
+template <Ops O>
+ASSAY_HD Arrival arrive(O& ops, const GroupParams& group, bool asks, std::uint64_t ticket_offset,
+                        ArrivalSites sites) {
+  Arrival arrival;
+  if (ops.thread() != 0) return arrival;
+  const Address own = group.window.of(ops.rank());
+  arrival.failed = ops.load(as<std::uint32_t>, relaxed_gpu, sites.status, own.at(group.at.status));
+  if (asks) arrival.taken = ops.atomic_add(relaxed_gpu, sites.ticket, own.at(ticket_offset), 1u);
+  return arrival;
+}
+
+// The first peer that this thread signals, waits for and counts rows for; the next is group_size
+// further on. Peers go to the last threads: the first have picks and tickets to see to.
+template <Ops O>
+ASSAY_HD std::uint32_t first_peer(O& ops) {
+  return ops.group_size() - 1 - ops.thread();
+}
+
+// What this rank did before, and what it has acquired from others, is visible to whoever acquires a
+// flag that signal_peers() stores behind this call: the same threads fence that store flags (SPEC
+// KER-2.3).
+template <Ops O>
+ASSAY_HD void release_to_peers(O& ops, const GroupParams& group, Site site) {
+  if (first_peer(ops) < group.ep_size) ops.fence(release_sys, site);
+}
+
+// Stores `flag` into cell [this rank] of `flags_offset` at every living peer, itself included.
 template <Ops O>
 ASSAY_HD void signal_peers(O& ops, const GroupParams& group, std::uint64_t flags_offset,
-                           std::uint64_t flag, SignalSites sites) {
-  ops.fence(release_sys, sites.release);
+                           std::uint64_t flag, Site site) {
   const auto me = static_cast<std::uint32_t>(ops.rank().value());
-  for (std::uint32_t peer = ops.thread(); peer < group.ep_size; peer += ops.group_size()) {
+  for (std::uint32_t peer = first_peer(ops); peer < group.ep_size; peer += ops.group_size()) {
     if (!group.alive.has(peer)) continue;
     const Address cell = group.window.of(RankId(static_cast<std::int32_t>(peer)))
                              .at(flags_offset + std::uint64_t{me} * sizeof(std::uint64_t));
-    ops.store(relaxed_sys, sites.flag, cell, flag);
+    ops.store(relaxed_sys, site, cell, flag);
   }
 }
 
@@ -49,11 +83,14 @@ ASSAY_HD void report_failure(O& ops, const GroupParams& group, Failure failure, 
 // Waits until every living peer's flag in this rank's `flags_offset` carries the epoch of `flag`.
 // A peer whose digest differs runs other sizes: that is a failure and not a wait (SPEC KER-2.2).
 // Every calling thread waits for its share of the peers; a barrier must follow before another
-// thread relies on it. What went wrong is in the status word.
+// thread relies on it. False if a wait of this thread failed; what went wrong is in the status
+// word.
 template <Ops O>
-ASSAY_HD void wait_for_peers(O& ops, const GroupParams& group, std::uint64_t flags_offset,
+ASSAY_HD bool wait_for_peers(O& ops, const GroupParams& group, std::uint64_t flags_offset,
                              std::uint64_t flag, WaitSites sites) {
-  for (std::uint32_t peer = ops.thread(); peer < group.ep_size; peer += ops.group_size()) {
+  bool all_came = true;
+  for (std::uint32_t peer = first_peer(ops); peer < group.ep_size && all_came;
+       peer += ops.group_size()) {
     if (!group.alive.has(peer)) continue;
     const Address cell =
         group.window.of(ops.rank()).at(flags_offset + std::uint64_t{peer} * sizeof(std::uint64_t));
@@ -63,13 +100,13 @@ ASSAY_HD void wait_for_peers(O& ops, const GroupParams& group, std::uint64_t fla
     await.epoch = static_cast<std::uint32_t>(FlagWord::epoch(flag));
     await.peer = RankId(static_cast<std::int32_t>(peer));
     const Awaited got = ops.wait_until(as<std::uint64_t>, relaxed_sys, sites.wait, cell, await);
-    if (got.timed_out || got.seen != flag) {
-      report_failure(ops, group, got.timed_out ? Failure::kTimeOut : Failure::kOtherLayout,
-                     await.epoch, peer, got.seen, flag);
-      break;
-    }
+    if (!got.timed_out && got.seen == flag) continue;
+    report_failure(ops, group, got.timed_out ? Failure::kTimeOut : Failure::kOtherLayout,
+                   await.epoch, peer, got.seen, flag);
+    all_came = false;
   }
-  ops.fence(acquire_sys, sites.acquire);
+  if (first_peer(ops) < group.ep_size) ops.fence(acquire_sys, sites.acquire);
+  return all_came;
 }
 
 }  // namespace bodies

@@ -14,103 +14,178 @@
 namespace assay::one_sided {
 inline namespace bodies {  // a mutant's copy has a name of its own here
 
+// Shared words of a combine group: what thread 0 has learnt, and whether a wait of one of its
+// threads failed.
 struct CombineShared {
-  static constexpr SharedWord role() { return {0}; }
-  static constexpr std::uint32_t kWords = 1;
+  static constexpr SharedWord taken() { return {0}; }
+  static constexpr SharedWord failed() { return {1}; }
+  static constexpr SharedWord wait_failed() { return {2}; }
+  static constexpr std::uint32_t kWords = 3;
 };
 enum class CombineRole : std::uint32_t { kWait, kSignalAndWait, kGiveUp };
 
+// A token's row of the tables that dispatch left: rank and slot of each pick, or kNoTarget.
+template <int kTopK>
+struct TokenTargets {
+  std::uint32_t rank[kTopK] = {};
+  std::uint32_t slot[kTopK] = {};
+};
+
+// Leaves of an arithmetic's sum.
+template <class Arithmetic>
+ASSAY_HD constexpr int leaves_of(int top_k) {
+  return Arithmetic::kHoles == Holes::kAddZero ? top_k : compact_leaves(top_k);
+}
+
+// Where a token's rows are: leaf i is the row of pick i, or of the i-th pick that has one. Indexed
+// by constants only, so that it stays in registers.
+template <int kLeaves>
+struct Leaves {
+  std::uint32_t present = 0;
+  std::uint32_t count = 0;
+  Address at[kLeaves] = {};
+  // Puts `row` at position k, or behind those that are there.
+  template <Holes kHoles, int kTopK>
+  ASSAY_HD void add(int k, Address row) {
+    if constexpr (kHoles == Holes::kAddZero) {
+      at[k] = row;
+      present |= 1u << k;
+    } else {
+      ASSAY_UNROLL
+      for (int i = 0; i < kTopK; ++i)  // at[count] = row, by constant indices
+        if (static_cast<std::uint32_t>(i) == count) at[i] = row;
+      present |= 1u << count;
+    }
+    ++count;
+  }
+};
+
+template <int kTopK, Ops O>
+ASSAY_HD void load_targets(O& ops, const CombineParams& p, TokenTargets<kTopK>& targets);
 template <Ops O>
-ASSAY_HD bool peers_are_ready(O& ops, const CombineParams& p, Address own, std::uint32_t phase);
-template <class Arithmetic, BitFormat In, BitFormat Out, int kTopK, Ops O>
-ASSAY_HD void sum_token(O& ops, const CombineParams& p, std::uint32_t token);
+ASSAY_HD CombineRole share_role(O& ops, const Arrival& arrival);
+template <Ops O>
+ASSAY_HD void leave_phase(O& ops, const GroupParams& group, std::uint32_t phase);
+template <Ops O>
+ASSAY_HD bool peers_are_ready(O& ops, const GroupParams& group, std::uint64_t flag);
+template <class Arithmetic, int kTopK, Ops O>
+ASSAY_HD Leaves<leaves_of<Arithmetic>(kTopK)> find_rows(O& ops, const CombineParams& p,
+                                                        std::uint64_t row_bytes,
+                                                        const TokenTargets<kTopK>& targets);
+template <class Arithmetic, BitFormat In, BitFormat Out, int kTopK, class Rows, Ops O>
+ASSAY_HD void sum_token(O& ops, const CombineParams& p, const Rows& rows);
 
 template <class Arithmetic, BitFormat In, BitFormat Out, int kTopK, Ops O>
 ASSAY_HD void combine(O& ops, const CombineParams& p) {
   ops.wait_for_grid(Site::kCombineWaitForGrid);
   const GroupParams& group = p.group;
-  const Address own = group.window.of(ops.rank());
-  const std::uint32_t phase =
-      ops.load(as<std::uint32_t>, weak, Site::kCombineReadPhase, own.at(group.at.phase));
-  const bool ready = peers_are_ready(ops, p, own, phase);
-  if (ready && ops.cta() < p.num_tokens) sum_token<Arithmetic, In, Out, kTopK>(ops, p, ops.cta());
+  const std::uint32_t phase = ops.load(as<std::uint32_t>, weak, Site::kCombineReadPhase,
+                                       group.window.of(ops.rank()).at(group.at.phase));
+  // Group 0 will probably be the first to arrive: it fences while it learns whether it is.
+  const bool has_released = ops.cta() == 0;
+  if (has_released) release_to_peers(ops, group, Site::kCombineRelease);
+  const CombineRole role =
+      share_role(ops, arrive(ops, group, !is_sole_group(ops), group.at.combine_head_ticket,
+                             {Site::kCombineHeadTicket, Site::kCombineReadStatus}));
 
-  // No barrier: other threads have read the words that are reset before CombineRoleKnown, and
-  // nobody needs their sums before the end of the kernel.
+  const std::uint64_t flag = FlagWord::make(group.layout_digest, phase + 1);
+  if (role == CombineRole::kSignalAndWait) {
+    if (!has_released) release_to_peers(ops, group, Site::kCombineRelease);
+    signal_peers(ops, group, group.at.combine_flags, flag, Site::kCombineFlag);
+  }
+  leave_phase(ops, group, phase);
+  if (role == CombineRole::kGiveUp) return;
+  // While the flags are on their way the rows are found: behind the flags stands the pull alone.
+  const bool sums = ops.cta() < p.num_tokens;
+  TokenTargets<kTopK> targets;
+  if (sums) load_targets(ops, p, targets);
+  const auto rows =
+      find_rows<Arithmetic>(ops, p, std::uint64_t{p.hidden_size} * sizeof(In), targets);
+  if (peers_are_ready(ops, group, flag) && sums)
+    sum_token<Arithmetic, In, Out, kTopK>(ops, p, rows);
+}
+
+template <int kTopK, Ops O>
+ASSAY_HD void load_targets(O& ops, const CombineParams& p, TokenTargets<kTopK>& targets) {
+  const GroupParams& group = p.group;
+  const Address own = group.window.of(ops.rank());
+  const std::uint64_t row = std::uint64_t{ops.cta()} * kTopK * 4;
+  ASSAY_UNROLL
+  for (int k = 0; k < kTopK; ++k)
+    targets.rank[k] =
+        ops.load(as<std::uint32_t>, weak, Site::kCombineReadTarget,
+                 own.at(group.at.target_rank + row + static_cast<std::uint64_t>(k) * 4));
+  ASSAY_UNROLL
+  for (int k = 0; k < kTopK; ++k)
+    targets.slot[k] =
+        ops.load(as<std::uint32_t>, weak, Site::kCombineReadTarget,
+                 own.at(group.at.target_slot + row + static_cast<std::uint64_t>(k) * 4));
+}
+
+// The first group of the launch signals. After a failure of this or an earlier phase nothing may be
+// signalled or pulled (SPEC KER-3.3). One answer for the whole group.
+template <Ops O>
+ASSAY_HD CombineRole share_role(O& ops, const Arrival& arrival) {
+  if (ops.thread() == 0) {
+    ops.shared_store(Site::kCombineShareRole, CombineShared::taken(), arrival.taken);
+    ops.shared_store(Site::kCombineShareRole, CombineShared::failed(), arrival.failed);
+    ops.shared_store(Site::kCombineShareFailure, CombineShared::wait_failed(), 0u);
+  }
+  ops.barrier(Site::kCombineRoleKnown);
+  const std::uint32_t taken = ops.shared_load(Site::kCombineShareRole, CombineShared::taken());
+  const std::uint32_t failed = ops.shared_load(Site::kCombineShareRole, CombineShared::failed());
+  return failed != 0  ? CombineRole::kGiveUp
+         : taken == 0 ? CombineRole::kSignalAndWait
+                      : CombineRole::kWait;
+}
+
+// Behind the barrier that every thread of the group has come to with the phase in hand: the last
+// group of the launch to come here resets the tickets and advances the phase. It does so while the
+// flags are on their way, so that the kernel ends with the last sum (SPEC KER-2.5).
+template <Ops O>
+ASSAY_HD void leave_phase(O& ops, const GroupParams& group, std::uint32_t phase) {
   if (ops.thread() != 0) return;
-  const std::uint32_t done = ops.atomic_add(acq_rel_gpu, Site::kCombineTailTicket,
-                                            own.at(group.at.combine_tail_ticket), 1u);
+  const Address own = group.window.of(ops.rank());
+  const std::uint32_t done = is_sole_group(ops)
+                                 ? 0
+                                 : ops.atomic_add(acq_rel_gpu, Site::kCombineTailTicket,
+                                                  own.at(group.at.combine_tail_ticket), 1u);
   if (done + 1 != ops.num_ctas()) return;
   ops.store(weak, Site::kCombineResetTicket, own.at(group.at.combine_head_ticket), 0u);
   ops.store(weak, Site::kCombineResetTicket, own.at(group.at.combine_tail_ticket), 0u);
   ops.store(weak, Site::kCombineAdvancePhase, own.at(group.at.phase), phase + 1);
 }
 
-// Signals if this group is the first of the launch, then waits for all peers. False after a failure
-// of this or an earlier phase: nothing may be pulled then (SPEC KER-3.3). Threads of one group may
-// answer differently after a failure, so no barrier may depend on the answer.
+// Waits for all peers. False for every thread of a group of which one has waited in vain (SPEC
+// KER-3.3); other groups have waited for themselves.
 template <Ops O>
-ASSAY_HD bool peers_are_ready(O& ops, const CombineParams& p, Address own, std::uint32_t phase) {
-  const GroupParams& group = p.group;
-  if (ops.thread() == 0) {
-    const std::uint32_t taken = ops.atomic_add(relaxed_gpu, Site::kCombineHeadTicket,
-                                               own.at(group.at.combine_head_ticket), 1u);
-    const std::uint32_t failed =
-        ops.load(as<std::uint32_t>, relaxed_gpu, Site::kCombineReadStatus, own.at(group.at.status));
-    const CombineRole role = failed != 0  ? CombineRole::kGiveUp
-                             : taken == 0 ? CombineRole::kSignalAndWait
-                                          : CombineRole::kWait;
-    ops.shared_store(Site::kCombineShareRole, CombineShared::role(),
-                     static_cast<std::uint32_t>(role));
-  }
-  ops.barrier(Site::kCombineRoleKnown);
-  const auto role =
-      static_cast<CombineRole>(ops.shared_load(Site::kCombineShareRole, CombineShared::role()));
-  if (role == CombineRole::kGiveUp) return false;
-
-  const std::uint64_t flag = FlagWord::make(group.layout_digest, phase + 1);
-  if (role == CombineRole::kSignalAndWait)
-    signal_peers(ops, group, group.at.combine_flags, flag,
-                 {Site::kCombineRelease, Site::kCombineFlag});
-  wait_for_peers(ops, group, group.at.combine_flags, flag,
-                 {Site::kCombineWait, Site::kCombineAcquire});
+ASSAY_HD bool peers_are_ready(O& ops, const GroupParams& group, std::uint64_t flag) {
+  if (!wait_for_peers(ops, group, group.at.combine_flags, flag,
+                      {Site::kCombineWait, Site::kCombineAcquire}))
+    ops.shared_store(Site::kCombineShareFailure, CombineShared::wait_failed(), 1u);
   ops.barrier(Site::kCombineWaited);
-  return ops.load(as<std::uint32_t>, relaxed_gpu, Site::kCombineReadStatus,
-                  own.at(group.at.status)) == 0;
+  return ops.shared_load(Site::kCombineShareFailure, CombineShared::wait_failed()) == 0;
 }
 
-// Where a token's rows are: leaf i is the row of pick i, or of the i-th pick that has one.
-template <Holes kHoles, int kLeaves, int kTopK, Ops O>
-ASSAY_HD std::uint32_t find_rows(O& ops, const CombineParams& p, std::uint32_t token,
-                                 std::uint64_t row_bytes, Address (&leaf)[kLeaves]) {
+template <class Arithmetic, int kTopK, Ops O>
+ASSAY_HD Leaves<leaves_of<Arithmetic>(kTopK)> find_rows(O& ops, const CombineParams& p,
+                                                        std::uint64_t row_bytes,
+                                                        const TokenTargets<kTopK>& targets) {
   const GroupParams& group = p.group;
-  const Address own = group.window.of(ops.rank());
   const auto me = static_cast<std::uint64_t>(ops.rank().value());
-  std::uint32_t present = 0;
-  std::uint32_t count = 0;
+  Leaves<leaves_of<Arithmetic>(kTopK)> rows;
+  if (ops.cta() >= p.num_tokens) return rows;
   ASSAY_UNROLL
   for (int k = 0; k < kTopK; ++k) {
-    const std::uint64_t entry = (std::uint64_t{token} * kTopK + static_cast<std::uint64_t>(k)) * 4;
-    const std::uint32_t rank = ops.load(as<std::uint32_t>, weak, Site::kCombineReadTarget,
-                                        own.at(group.at.target_rank + entry));
-    const std::uint32_t slot = ops.load(as<std::uint32_t>, weak, Site::kCombineReadTarget,
-                                        own.at(group.at.target_slot + entry));
-    if (rank == 0xFFFFFFFFu) continue;
+    const std::uint32_t rank = targets.rank[k];
+    const std::uint32_t slot = targets.slot[k];
+    if (rank == kNoTarget) continue;
     const Address row =
         group.window.of(RankId(static_cast<std::int32_t>(rank)))
             .at(p.rows_offset + (me * group.max_tokens_per_rank + slot) * row_bytes);
-    if constexpr (kHoles == Holes::kAddZero) {
-      leaf[k] = row;
-      present |= 1u << k;
-    } else {
-      ASSAY_UNROLL
-      for (int i = 0; i < kTopK; ++i)  // leaf[count] = row, by constant indices
-        if (static_cast<std::uint32_t>(i) == count) leaf[i] = row;
-      present |= 1u << count;
-      ++count;
-    }
+    rows.template add<Arithmetic::kHoles, kTopK>(k, row);
   }
-  return present;
+  return rows;
 }
 
 // The elements of one word of every leaf, added element by element. Leaves without a row are zero
@@ -138,46 +213,31 @@ ASSAY_HD void sum_words(O& ops, const WordType (&word)[kLeaves], std::uint32_t c
   }
 }
 
-// Leaves of an arithmetic's sum.
-template <class Arithmetic>
-ASSAY_HD constexpr int leaves_of(int top_k) {
-  return Arithmetic::kHoles == Holes::kAddZero ? top_k : compact_leaves(top_k);
-}
-
-template <class Arithmetic, BitFormat In, BitFormat Out, int kTopK, class WordType, Ops O>
-ASSAY_HD void sum_token_by(O& ops, const CombineParams& p, std::uint32_t token) {
-  constexpr int kLeaves = leaves_of<Arithmetic>(kTopK);
+template <class Arithmetic, BitFormat In, BitFormat Out, class WordType, int kLeaves, Ops O>
+ASSAY_HD void sum_token_by(O& ops, const CombineParams& p, const Leaves<kLeaves>& rows) {
   constexpr int kPerWord = static_cast<int>(sizeof(WordType) / sizeof(In));
-  const std::uint64_t row_bytes = std::uint64_t{p.hidden_size} * sizeof(In);
-
-  Address leaf[kLeaves] = {};
-  const std::uint32_t present =
-      find_rows<Arithmetic::kHoles, kLeaves, kTopK>(ops, p, token, row_bytes, leaf);
-  std::uint32_t count = 0;
-  for (std::uint32_t bits = present; bits != 0; bits &= bits - 1) ++count;
-
-  const Address out = p.out.at(std::uint64_t{token} * p.hidden_size * sizeof(Out));
-  const std::uint64_t vectors = row_bytes / sizeof(WordType);
+  const Address out = p.out.at(std::uint64_t{ops.cta()} * p.hidden_size * sizeof(Out));
+  const std::uint64_t vectors = std::uint64_t{p.hidden_size} * sizeof(In) / sizeof(WordType);
   for (std::uint64_t v = ops.thread(); v < vectors; v += ops.group_size()) {
     Address from[kLeaves];
     WordType word[kLeaves] = {};  // zero bytes are +0: what a hole or an unused leaf adds
     ASSAY_UNROLL
-    for (int i = 0; i < kLeaves; ++i) from[i] = leaf[i].at(v * sizeof(WordType));
-    ops.load_batch(relaxed_sys, Site::kCombinePull, from, present, word);
+    for (int i = 0; i < kLeaves; ++i) from[i] = rows.at[i].at(v * sizeof(WordType));
+    ops.load_batch(relaxed_sys, Site::kCombinePull, from, rows.present, word);
 
     Out sums[kPerWord];
-    sum_words<Arithmetic, In>(ops, word, count, sums);
+    sum_words<Arithmetic, In>(ops, word, rows.count, sums);
     store_elements(ops, Site::kCombineStoreOut, out.at(v * kPerWord * sizeof(Out)), sums);
   }
 }
 
-template <class Arithmetic, BitFormat In, BitFormat Out, int kTopK, Ops O>
-ASSAY_HD void sum_token(O& ops, const CombineParams& p, std::uint32_t token) {
+template <class Arithmetic, BitFormat In, BitFormat Out, int kTopK, class Rows, Ops O>
+ASSAY_HD void sum_token(O& ops, const CombineParams& p, const Rows& rows) {
   using Element = decltype(In::bits);
   if (p.vector_bytes == 16)
-    sum_token_by<Arithmetic, In, Out, kTopK, Vec16>(ops, p, token);
+    sum_token_by<Arithmetic, In, Out, Vec16>(ops, p, rows);
   else
-    sum_token_by<Arithmetic, In, Out, kTopK, Element>(ops, p, token);
+    sum_token_by<Arithmetic, In, Out, Element>(ops, p, rows);
 }
 
 }  // namespace bodies

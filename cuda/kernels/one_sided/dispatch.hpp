@@ -23,10 +23,14 @@ struct DispatchShared {
 };
 
 template <int kTopK, Ops O>
-ASSAY_HD void send_token(O& ops, const DispatchParams& p, std::uint32_t token);
+ASSAY_HD std::uint32_t load_id(O& ops, const DispatchParams& p, std::uint32_t token,
+                               std::uint32_t k, Site site);
+template <int kTopK, Ops O>
+ASSAY_HD void send_token(O& ops, const DispatchParams& p, InFlight<TokenRows>& moving,
+                         std::uint32_t first_id);
 template <int kTopK, Ops O>
 ASSAY_HD bool is_last_group(O& ops, Address ticket);
-template <Ops O>
+template <int kTopK, Ops O>
 ASSAY_HD void publish_counts(O& ops, const DispatchParams& p);
 
 template <int kTopK, Ops O>
@@ -34,28 +38,36 @@ ASSAY_HD void dispatch(O& ops, const DispatchParams& p) {
   ops.wait_for_grid(Site::kDispatchWaitForGrid);
   const GroupParams& group = p.group;
   const Address own = group.window.of(ops.rank());
+  // All that a group reads is under way before it looks at any of it, and what most depends on
+  // comes first.
+  const bool sends = ops.cta() < p.num_tokens;
+  std::uint32_t first_id = 0;
+  if (sends) first_id = load_id<kTopK>(ops, p, ops.cta(), ops.thread(), Site::kDispatchReadIds);
   // Only the last group writes these words, after every group has taken its ticket.
-  const std::uint32_t phase =
-      ops.load(as<std::uint32_t>, weak, Site::kDispatchReadPhase, own.at(group.at.phase));
   const std::uint32_t failed =
       ops.load(as<std::uint32_t>, weak, Site::kDispatchReadPhase, own.at(group.at.status));
+  const TokenRows rows(p, ops.cta(), Site::kDispatchReadPayload);
+  InFlight<TokenRows> moving{rows};
+  if (sends) moving.load(ops, ops.thread());
+  const std::uint32_t phase =
+      ops.load(as<std::uint32_t>, weak, Site::kDispatchReadPhase, own.at(group.at.phase));
   if (failed != 0) return;  // SPEC KER-3.3
 
-  if (ops.cta() < p.num_tokens) send_token<kTopK>(ops, p, ops.cta());
+  if (sends) send_token<kTopK>(ops, p, moving, first_id);
   if (!is_last_group<kTopK>(ops, own.at(group.at.dispatch_ticket))) return;
 
-  publish_counts(ops, p);
+  publish_counts<kTopK>(ops, p);
   publish_statistics(ops, p);
   const std::uint64_t flag = FlagWord::make(group.layout_digest, phase + 1);
-  signal_peers(ops, group, group.at.dispatch_flags, flag,
-               {Site::kDispatchRelease, Site::kDispatchFlag});
-  wait_for_peers(ops, group, group.at.dispatch_flags, flag,
-                 {Site::kDispatchWait, Site::kDispatchAcquire});
-  // No barrier: other threads' acquires reach whoever needs them at the end of the kernel.
+  release_to_peers(ops, group, Site::kDispatchRelease);
+  signal_peers(ops, group, group.at.dispatch_flags, flag, Site::kDispatchFlag);
   if (ops.thread() == 0) {
     ops.store(weak, Site::kDispatchResetTicket, own.at(group.at.dispatch_ticket), 0u);
     ops.store(weak, Site::kDispatchAdvancePhase, own.at(group.at.phase), phase + 1);
   }
+  // No barrier behind it: the acquires reach whoever needs them at the end of the kernel.
+  wait_for_peers(ops, group, group.at.dispatch_flags, flag,
+                 {Site::kDispatchWait, Site::kDispatchAcquire});
 }
 
 // The rank that owns an expert, or kNoTarget for an id outside [0, num_experts) and for a dead rank
@@ -71,56 +83,102 @@ ASSAY_HD constexpr std::uint32_t target_of(const DispatchParams& p, std::uint32_
   return p.group.alive.has(rank) ? rank : kNoTarget;
 }
 
+// The expert of pick k of a token; any value where there is no such pick.
 template <int kTopK, Ops O>
-ASSAY_HD void send_token(O& ops, const DispatchParams& p, std::uint32_t token) {
+ASSAY_HD std::uint32_t load_id(O& ops, const DispatchParams& p, std::uint32_t token,
+                               std::uint32_t k, Site site) {
+  if (k >= kTopK) return 0;
+  return ops.load(as<std::uint32_t>, weak, site,
+                  p.topk_ids.at((std::uint64_t{token} * kTopK + k) * sizeof(std::int32_t)));
+}
+
+// Shares the target rank of every pick. `first_id` is what load_id() gave for this thread's first
+// pick: its latency is that of all loads that were issued with it.
+template <int kTopK, class Shared, Ops O>
+ASSAY_HD void share_targets(O& ops, const DispatchParams& p, std::uint32_t token,
+                            std::uint32_t first_id, Site read, Site share) {
+  for (std::uint32_t k = ops.thread(); k < kTopK; k += ops.group_size()) {
+    const std::uint32_t id = k == ops.thread() ? first_id : load_id<kTopK>(ops, p, token, k, read);
+    ops.shared_store(share, Shared::rank(static_cast<int>(k)), target_of(p, id));
+  }
+}
+
+// The rank that pick k sends to, or kNoTarget: an earlier pick of the same rank sends (SPEC
+// KER-1.3).
+template <int kTopK, class Shared, Ops O>
+ASSAY_HD std::uint32_t rank_to_send_to(O& ops, std::uint32_t k, Site share) {
+  std::uint32_t rank = ops.shared_load(share, Shared::rank(static_cast<int>(k)));
+  for (std::uint32_t j = 0; j < k; ++j)
+    if (ops.shared_load(share, Shared::rank(static_cast<int>(j))) == rank) rank = kNoTarget;
+  return rank;
+}
+
+// The rows that one payload of the token becomes at the targets that the group has shared.
+template <int kTopK, Ops O>
+ASSAY_HD RowCopies<kTopK> copies_of(O& ops, const DispatchParams& p, std::uint32_t i) {
   using Shared = DispatchShared<kTopK>;
-  const GroupParams& group = p.group;
-  const Address own = group.window.of(ops.rank());
-  const std::uint64_t row = std::uint64_t{token} * kTopK;
-
-  for (std::uint32_t k = ops.thread(); k < kTopK; k += ops.group_size()) {
-    const std::uint32_t id = ops.load(as<std::uint32_t>, weak, Site::kDispatchReadIds,
-                                      p.topk_ids.at((row + k) * sizeof(std::int32_t)));
-    ops.shared_store(Site::kDispatchShareTarget, Shared::rank(static_cast<int>(k)),
-                     target_of(p, id));
-  }
-  ops.barrier(Site::kDispatchTargetsReady);
-
-  for (std::uint32_t k = ops.thread(); k < kTopK; k += ops.group_size()) {
-    std::uint32_t rank =
-        ops.shared_load(Site::kDispatchShareTarget, Shared::rank(static_cast<int>(k)));
-    for (std::uint32_t j = 0; j < k;
-         ++j) {  // an earlier pick of the same rank sends (SPEC KER-1.3)
-      if (ops.shared_load(Site::kDispatchShareTarget, Shared::rank(static_cast<int>(j))) == rank)
-        rank = kNoTarget;
-    }
-    std::uint32_t slot = kNoTarget;
-    if (rank != kNoTarget && p.ordered_slots)
-      slot = ops.load(as<std::uint32_t>, weak, Site::kDispatchReadSlot,
-                      own.at(group.at.target_slot + (row + k) * 4));
-    else if (rank != kNoTarget)
-      slot = ops.atomic_add(relaxed_gpu, Site::kDispatchTakeSlot,
-                            own.at(group.at.send_counters + std::uint64_t{rank} * 4), 1u);
-    ops.store(weak, Site::kDispatchRecordTarget, own.at(group.at.target_rank + (row + k) * 4),
-              rank);
-    ops.store(weak, Site::kDispatchRecordTarget, own.at(group.at.target_slot + (row + k) * 4),
-              slot);
-    ops.shared_store(Site::kDispatchShareTarget, Shared::slot(static_cast<int>(k)), slot);
-  }
-  ops.barrier(Site::kDispatchTargetsReady);
-
-  RowTargets<kTopK> targets;
-  const auto me = static_cast<std::uint32_t>(ops.rank().value());
+  const PayloadParams& payload = p.payload[i];
+  const std::uint64_t bytes = payload.bytes_per_token;
+  const auto me = static_cast<std::uint64_t>(ops.rank().value());
+  const std::uint64_t block = payload.recv_offset + me * p.group.max_tokens_per_rank * bytes;
+  RowCopies<kTopK> copies{{}, 0, bytes, payload.vector_bytes};
   ASSAY_UNROLL
   for (int k = 0; k < kTopK; ++k) {
     const std::uint32_t slot = ops.shared_load(Site::kDispatchShareTarget, Shared::slot(k));
-    if (slot == kNoTarget) continue;
     const std::uint32_t rank = ops.shared_load(Site::kDispatchShareTarget, Shared::rank(k));
-    targets.add(k, RankId(static_cast<std::int32_t>(rank)),
-                std::uint64_t{me} * group.max_tokens_per_rank + slot);
+    if (slot == kNoTarget) continue;
+    copies.present |= 1u << k;
+    copies.row[k] =
+        p.group.window.of(RankId(static_cast<std::int32_t>(rank))).at(block + slot * bytes);
   }
-  for (std::uint32_t i = 0; i < p.num_payloads; ++i)
-    copy_row<kTopK>(ops, group.window, p.payload[i], token, targets);
+  return copies;
+}
+
+// `moving` has the first vectors of the token's rows under way: they do not depend on where the
+// token goes. A launch of one group counts nothing, because its token is the first at each target.
+template <int kTopK, Ops O>
+ASSAY_HD void send_token(O& ops, const DispatchParams& p, InFlight<TokenRows>& moving,
+                         std::uint32_t first_id) {
+  using Shared = DispatchShared<kTopK>;
+  const GroupParams& group = p.group;
+  const Address own = group.window.of(ops.rank());
+  const std::uint32_t token = moving.rows.token;
+
+  share_targets<kTopK, Shared>(ops, p, token, first_id, Site::kDispatchReadIds,
+                               Site::kDispatchShareTarget);
+  ops.barrier(Site::kDispatchTargetsReady);
+
+  for (std::uint32_t k = ops.thread(); k < kTopK; k += ops.group_size()) {
+    const std::uint32_t rank = rank_to_send_to<kTopK, Shared>(ops, k, Site::kDispatchShareTarget);
+    std::uint32_t slot = kNoTarget;
+    if (rank != kNoTarget && p.ordered_slots)
+      slot = ops.load(as<std::uint32_t>, weak, Site::kDispatchReadSlot,
+                      own.at(group.at.target_slot + (std::uint64_t{token} * kTopK + k) * 4));
+    else if (rank != kNoTarget)
+      slot = is_sole_group(ops)
+                 ? 0
+                 : ops.atomic_add(relaxed_gpu, Site::kDispatchTakeSlot,
+                                  own.at(group.at.send_counters + std::uint64_t{rank} * 4), 1u);
+    ops.shared_store(Site::kDispatchShareTarget, Shared::slot(static_cast<int>(k)), slot);
+    const std::uint64_t entry = (std::uint64_t{token} * kTopK + k) * 4;
+    ops.store(weak, Site::kDispatchRecordTarget, own.at(group.at.target_rank + entry), rank);
+    ops.store(weak, Site::kDispatchRecordTarget, own.at(group.at.target_slot + entry), slot);
+  }
+  ops.barrier(Site::kDispatchTargetsReady);
+
+  const TokenRows& rows = moving.rows;
+  const RowCopies<kTopK> whole = copies_of<kTopK>(ops, p, rows.whole_payload);
+  moving.all(
+      ops,
+      [&](std::uint32_t v, const Vec16& vector) {
+        store_whole_vector(ops, relaxed_sys, Site::kDispatchStorePayload, whole,
+                           v - rows.whole.first, vector);
+      },
+      [&](std::uint32_t v, const Vec16& vector) {
+        const std::uint32_t payload = rows.payload_of(v);
+        store_row_vector(ops, relaxed_sys, Site::kDispatchStorePayload,
+                         copies_of<kTopK>(ops, p, payload), v, vector);
+      });
 }
 
 // Whether this group is the last of the launch to have sent its token. Its acquire, and the others'
@@ -130,6 +188,7 @@ template <int kTopK, Ops O>
 ASSAY_HD bool is_last_group(O& ops, Address ticket) {
   using Shared = DispatchShared<kTopK>;
   ops.barrier(Site::kDispatchTokenDone);
+  if (is_sole_group(ops)) return true;
   if (ops.thread() == 0) {
     const std::uint32_t taken = ops.atomic_add(acq_rel_gpu, Site::kDispatchTicket, ticket, 1u);
     ops.shared_store(Site::kDispatchShareLast, Shared::last(),
@@ -142,20 +201,27 @@ ASSAY_HD bool is_last_group(O& ops, Address ticket) {
 // Tells every living peer how many rows came from this rank, empties the counters for the next
 // round (only the last group touches them now), and says of dead ranks that nothing came (SPEC
 // KER-1.6).
-template <Ops O>
+template <int kTopK, Ops O>
 ASSAY_HD void publish_counts(O& ops, const DispatchParams& p) {
   const GroupParams& group = p.group;
   const Address own = group.window.of(ops.rank());
   const auto me = static_cast<std::uint32_t>(ops.rank().value());
-  for (std::uint32_t peer = ops.thread(); peer < group.ep_size; peer += ops.group_size()) {
+  for (std::uint32_t peer = first_peer(ops); peer < group.ep_size; peer += ops.group_size()) {
     if (!group.alive.has(peer)) {  // what an earlier round left there is not of this one
       ops.store(weak, Site::kDispatchClearDeadCount,
                 own.at(group.at.recv_counters + std::uint64_t{peer} * 4), 0u);
       continue;
     }
-    const Address sent = own.at(group.at.send_counters + std::uint64_t{peer} * 4);
-    const std::uint32_t count = ops.load(as<std::uint32_t>, weak, Site::kDispatchReadCount, sent);
-    ops.store(weak, Site::kDispatchResetCount, sent, 0u);
+    std::uint32_t count = 0;
+    if (!is_sole_group(ops)) {
+      const Address sent = own.at(group.at.send_counters + std::uint64_t{peer} * 4);
+      count = ops.load(as<std::uint32_t>, weak, Site::kDispatchReadCount, sent);
+      ops.store(weak, Site::kDispatchResetCount, sent, 0u);
+    } else if (p.num_tokens != 0) {  // the only token's row, if any of its picks is there
+      for (int k = 0; k < kTopK; ++k)
+        if (ops.shared_load(Site::kDispatchShareTarget, DispatchShared<kTopK>::rank(k)) == peer)
+          count = 1;
+    }
     const Address cell = group.window.of(RankId(static_cast<std::int32_t>(peer)))
                              .at(group.at.recv_counters + std::uint64_t{me} * 4);
     ops.store(relaxed_sys, Site::kDispatchStoreCount, cell, count);

@@ -1,5 +1,6 @@
-// Moving and reading rows by the widest vector that alignment allows. Decides how bytes move, not
-// where to: a row goes to its targets whole, tail included (SPEC KER-1.4).
+// Moving and reading rows, for both protocols: in vectors of 16 bytes, each in pieces of the widest
+// size that its row allows, several vectors of a thread under way at once. Decides how bytes move,
+// not where to: a row goes to its targets whole, tail included (SPEC KER-1.4).
 #pragma once
 
 #include "cuda/kernels/one_sided/params.hpp"
@@ -7,59 +8,254 @@
 namespace assay::one_sided {
 inline namespace bodies {  // a mutant's copy has a name of its own here
 
-// Where one token goes: for pick k, if present, row `row[k]` of rank `rank[k]`. Indexed by
-// constants only, so that it stays in registers.
-template <int kTopK>
-struct RowTargets {
-  std::uint32_t present = 0;
-  RankId rank[kTopK] = {};
-  std::uint64_t row[kTopK] = {};
-  ASSAY_HD void add(int k, RankId target, std::uint64_t target_row) {
-    present |= 1u << k;
-    rank[k] = target;
-    row[k] = target_row;
+// Vectors that a thread has in flight at once; 256 threads keep rows of 16 KiB in registers.
+inline constexpr int kInFlight = 4;
+
+// Whole vectors of a row of so many bytes.
+ASSAY_HD constexpr std::uint64_t landing_vectors(std::uint64_t bytes) {
+  return (bytes + sizeof(Vec16) - 1) / sizeof(Vec16);
+}
+
+// A row of bytes in this rank's own memory, read in pieces of the widest size that it allows.
+struct RowBytes {
+  Address row;
+  std::uint64_t bytes;
+  std::uint32_t piece_bytes;
+};
+
+// 8 and 4 bytes at a time keep all of a vector under way at once; less is seldom, and four times
+// the code.
+template <class Piece, Ops O>
+ASSAY_HD Vec16 load_pieces(O& ops, Site site, const RowBytes& row, std::uint64_t first) {
+  constexpr std::uint64_t kAtOnce = sizeof(Piece) >= 4 ? sizeof(Vec16) : 4;
+  std::uint64_t half[2] = {};  // bytes past the row's end stay zero
+  ASSAY_NO_UNROLL
+  for (std::uint64_t part = 0; part < sizeof(Vec16); part += kAtOnce) {
+    ASSAY_UNROLL
+    for (std::uint64_t within = 0; within < kAtOnce; within += sizeof(Piece)) {
+      const std::uint64_t at = part + within;
+      if (first + at >= row.bytes) break;
+      const std::uint64_t piece = ops.load(as<Piece>, weak, site, row.row.at(first + at));
+      const std::uint64_t bits = piece << (8 * (at % 8));
+      half[0] |= at < 8 ? bits : 0;
+      half[1] |= at < 8 ? 0 : bits;
+    }
+  }
+  return Vec16{{static_cast<std::uint32_t>(half[0]), static_cast<std::uint32_t>(half[0] >> 32),
+                static_cast<std::uint32_t>(half[1]), static_cast<std::uint32_t>(half[1] >> 32)}};
+}
+
+// Vector `v` of a row, zero-padded.
+template <Ops O>
+ASSAY_HD Vec16 load_row_vector(O& ops, Site site, const RowBytes& row, std::uint64_t v) {
+  const std::uint64_t first = v * sizeof(Vec16);
+  switch (row.piece_bytes) {
+    case 16:
+      return ops.load(as<Vec16>, weak, site, row.row.at(first));
+    case 8:
+      return load_pieces<std::uint64_t>(ops, site, row, first);
+    case 4:
+      return load_pieces<std::uint32_t>(ops, site, row, first);
+    case 2:
+      return load_pieces<std::uint16_t>(ops, site, row, first);
+    default:
+      return load_pieces<std::uint8_t>(ops, site, row, first);
+  }
+}
+
+// Copies of one row: those whose bit in `present` is set. Indexed by constants only, so that they
+// stay in registers.
+template <int kCopies>
+struct RowCopies {
+  Address row[kCopies];
+  std::uint32_t present;
+  std::uint64_t bytes;
+  std::uint32_t piece_bytes;  // of the widest size that all of them allow
+};
+
+template <class Piece, int kCopies, class A, Ops O>
+ASSAY_HD void store_pieces(O& ops, A access, Site site, const RowCopies<kCopies>& copies,
+                           std::uint64_t first, const Vec16& vector) {
+  const std::uint64_t low = vector.word[0] | std::uint64_t{vector.word[1]} << 32;
+  const std::uint64_t high = vector.word[2] | std::uint64_t{vector.word[3]} << 32;
+  ASSAY_NO_UNROLL
+  for (std::uint64_t at = 0; at < sizeof(Vec16); at += sizeof(Piece)) {
+    if (first + at >= copies.bytes) break;
+    const auto piece = static_cast<Piece>((at < 8 ? low : high) >> (8 * (at % 8)));
+    ASSAY_UNROLL
+    for (int k = 0; k < kCopies; ++k)
+      if ((copies.present >> k) & 1) ops.store(access, site, copies.row[k].at(first + at), piece);
+  }
+}
+
+// Vector `v` to every copy, of a row of whole vectors.
+template <int kCopies, class A, Ops O>
+ASSAY_HD void store_whole_vector(O& ops, A access, Site site, const RowCopies<kCopies>& copies,
+                                 std::uint64_t v, const Vec16& vector) {
+  ASSAY_UNROLL
+  for (int k = 0; k < kCopies; ++k)
+    if ((copies.present >> k) & 1)
+      ops.store(access, site, copies.row[k].at(v * sizeof(Vec16)), vector);
+}
+
+// The bytes of vector `v` that the row has, to every copy.
+template <int kCopies, class A, Ops O>
+ASSAY_HD void store_row_vector(O& ops, A access, Site site, const RowCopies<kCopies>& copies,
+                               std::uint64_t v, const Vec16& vector) {
+  const std::uint64_t first = v * sizeof(Vec16);
+  switch (copies.piece_bytes) {
+    case 16:
+      return store_whole_vector(ops, access, site, copies, v, vector);
+    case 8:
+      return store_pieces<std::uint64_t>(ops, access, site, copies, first, vector);
+    case 4:
+      return store_pieces<std::uint32_t>(ops, access, site, copies, first, vector);
+    case 2:
+      return store_pieces<std::uint16_t>(ops, access, site, copies, first, vector);
+    default:
+      return store_pieces<std::uint8_t>(ops, access, site, copies, first, vector);
+  }
+}
+
+// A run of the vectors of something that travels as vectors: whole ones, side by side in memory.
+struct WholeVectors {
+  std::uint32_t first = 0, count = 0;
+  ASSAY_HD constexpr bool has(std::uint32_t v) const { return v - first < count; }
+};
+
+// The vectors of all payloads of a token, one payload after another. Six payloads of 4 GiB have
+// fewer than 2^31. The longest payload of whole vectors, mostly the hidden state, is `whole`: its
+// vectors need no search for their payload.
+struct TokenRows {
+  const DispatchParams& p;
+  std::uint32_t token;
+  Site read;
+  std::uint32_t vectors = 0;
+  WholeVectors whole{};
+  std::uint32_t whole_payload = 0;
+
+  ASSAY_HD TokenRows(const DispatchParams& params, std::uint32_t first_token, Site site)
+      : p(params), token(first_token), read(site) {
+    for (std::uint32_t i = 0; i < p.num_payloads; ++i) {
+      const auto here = static_cast<std::uint32_t>(landing_vectors(p.payload[i].bytes_per_token));
+      if (p.payload[i].vector_bytes == sizeof(Vec16) && here > whole.count) {
+        whole = {vectors, here};
+        whole_payload = i;
+      }
+      vectors += here;
+    }
+  }
+  // The payload that vector `v` belongs to; v becomes the vector within its row.
+  ASSAY_HD std::uint32_t payload_of(std::uint32_t& v) const {
+    std::uint32_t i = 0;
+    for (; i + 1 < p.num_payloads; ++i) {
+      const auto here = static_cast<std::uint32_t>(landing_vectors(p.payload[i].bytes_per_token));
+      if (v < here) break;
+      v -= here;
+    }
+    return i;
+  }
+  // Of `whole`.
+  ASSAY_HD Address whole_row() const { return row_of(whole_payload).row; }
+  template <Ops O>
+  ASSAY_HD Vec16 vector(O& ops, std::uint32_t v) const {
+    const std::uint32_t payload = payload_of(v);
+    return load_row_vector(ops, read, row_of(payload), v);
+  }
+
+ private:
+  ASSAY_HD RowBytes row_of(std::uint32_t payload) const {
+    const std::uint64_t bytes = p.payload[payload].bytes_per_token;
+    return {p.payload[payload].rows.at(token * bytes), bytes, p.payload[payload].vector_bytes};
   }
 };
 
-// Loads each vector of the token's row once and stores it at every target.
-template <class WordType, int kTopK, Ops O>
-ASSAY_HD void copy_row_by(O& ops, const Window& window, const PayloadParams& payload,
-                          std::uint32_t token, const RowTargets<kTopK>& targets) {
-  const std::uint64_t bytes = payload.bytes_per_token;
-  const Address source = payload.rows.at(std::uint64_t{token} * bytes);
-  Address target[kTopK];
-  ASSAY_UNROLL
-  for (int k = 0; k < kTopK; ++k)
-    target[k] = window.of(targets.rank[k]).at(payload.recv_offset + targets.row[k] * bytes);
+// What a thread has of a row under way: from vector `first` on, every group_size-th. `Rows` has
+// `vectors`, how many there are, `whole`, those that one load brings, whole_row(), where they lie,
+// vector(ops, v), which loads any, and `read`, the site. Loads of whole vectors are issued one
+// behind the other; what uses a vector comes later, so that they take one latency together. All
+// other vectors come behind them, one by one, by code that is there once.
+template <class Rows>
+struct InFlight {
+  const Rows& rows;
+  Vec16 kept[kInFlight] = {};
 
-  const std::uint64_t vectors = bytes / sizeof(WordType);
-  for (std::uint64_t v = ops.thread(); v < vectors; v += ops.group_size()) {
-    const WordType word =
-        ops.load(as<WordType>, weak, Site::kDispatchReadPayload, source.at(v * sizeof(WordType)));
+  template <Ops O>
+  ASSAY_HD void load(O& ops, std::uint32_t first) {
+    const Address row = rows.whole_row();
+    std::uint32_t others = 0;
     ASSAY_UNROLL
-    for (int k = 0; k < kTopK; ++k)
-      if ((targets.present >> k) & 1)
-        ops.store(relaxed_sys, Site::kDispatchStorePayload, target[k].at(v * sizeof(WordType)),
-                  word);
+    for (int i = 0; i < kInFlight; ++i) {
+      const std::uint32_t v = index(ops, first, i);
+      if (rows.whole.has(v))
+        kept[i] = ops.load(as<Vec16>, weak, rows.read,
+                           row.at(std::uint64_t{v - rows.whole.first} * sizeof(Vec16)));
+      else if (v < rows.vectors)
+        others |= 1u << i;
+    }
+    ASSAY_NO_UNROLL
+    for (int i = 0; others >> i != 0; ++i) {
+      if (((others >> i) & 1) == 0) continue;
+      const Vec16 vector = rows.vector(ops, index(ops, first, i));
+      ASSAY_UNROLL
+      for (int j = 0; j < kInFlight; ++j)  // kept[i] = vector, by constant indices
+        if (j == i) kept[j] = vector;
+    }
   }
-}
+  // Calls use(v, vector) for what load(ops, first) has loaded.
+  template <Ops O, class Use>
+  ASSAY_HD void each(O& ops, std::uint32_t first, const Use& use) const {
+    ASSAY_UNROLL
+    for (int i = 0; i < kInFlight; ++i)
+      if (index(ops, first, i) < rows.vectors) use(index(ops, first, i), kept[i]);
+  }
+  // The same, but with others(v, vector) for vectors that are not whole.
+  template <Ops O, class Whole, class Others>
+  ASSAY_HD void each(O& ops, std::uint32_t first, const Whole& whole, const Others& other) const {
+    std::uint32_t others = 0;
+    ASSAY_UNROLL
+    for (int i = 0; i < kInFlight; ++i) {
+      const std::uint32_t v = index(ops, first, i);
+      if (rows.whole.has(v))
+        whole(v, kept[i]);
+      else if (v < rows.vectors)
+        others |= 1u << i;
+    }
+    ASSAY_NO_UNROLL
+    for (int i = 0; others >> i != 0; ++i) {
+      if (((others >> i) & 1) == 0) continue;
+      Vec16 vector{};
+      ASSAY_UNROLL
+      for (int j = 0; j < kInFlight; ++j)  // vector = kept[i], by constant indices
+        if (j == i) vector = kept[j];
+      other(index(ops, first, i), vector);
+    }
+  }
+  // The same for all vectors of this thread's, of which the first are loaded.
+  template <Ops O, class... Use>
+  ASSAY_HD void all(O& ops, const Use&... use) {
+    for (std::uint32_t first = ops.thread();;) {
+      each(ops, first, use...);
+      first += step(ops);
+      if (first >= rows.vectors) return;
+      load(ops, first);
+    }
+  }
 
-template <int kTopK, Ops O>
-ASSAY_HD void copy_row(O& ops, const Window& window, const PayloadParams& payload,
-                       std::uint32_t token, const RowTargets<kTopK>& targets) {
-  switch (payload.vector_bytes) {
-    case 16:
-      return copy_row_by<Vec16, kTopK>(ops, window, payload, token, targets);
-    case 8:
-      return copy_row_by<std::uint64_t, kTopK>(ops, window, payload, token, targets);
-    case 4:
-      return copy_row_by<std::uint32_t, kTopK>(ops, window, payload, token, targets);
-    case 2:
-      return copy_row_by<std::uint16_t, kTopK>(ops, window, payload, token, targets);
-    default:
-      return copy_row_by<std::uint8_t, kTopK>(ops, window, payload, token, targets);
+  template <Ops O>
+  ASSAY_HD static std::uint32_t step(O& ops) {
+    return static_cast<std::uint32_t>(kInFlight) * ops.group_size();
   }
-}
+  template <Ops O>
+  ASSAY_HD static std::uint32_t behind_first(O& ops) {
+    return ops.thread() + step(ops);
+  }
+
+  template <Ops O>
+  ASSAY_HD static std::uint32_t index(O& ops, std::uint32_t first, int turn) {
+    return first + static_cast<std::uint32_t>(turn) * ops.group_size();
+  }
+};
 
 // Element e of a vector, lowest address first.
 template <BitFormat T, class WordType>

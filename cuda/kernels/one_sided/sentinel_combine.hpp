@@ -12,8 +12,25 @@
 namespace assay::one_sided {
 inline namespace bodies {  // a mutant's copy has a name of its own here
 
+// Shared words for the cells of a token: the key of each, and whether one of them has failed. Two
+// sets take turns, token by token: while one is read, what comes next is written into the other.
+struct CellsShared {
+  static constexpr std::uint32_t kCells = 32;
+  std::uint32_t turn = 0;
+  ASSAY_HD constexpr SharedWord key(std::uint32_t leaf) const {
+    return {SentinelShared::kCells + turn * (kCells + 1) + leaf};
+  }
+  ASSAY_HD constexpr SharedWord failed() const { return key(kCells); }
+  ASSAY_HD constexpr CellsShared next() const { return {1 - turn}; }
+  static constexpr std::uint32_t kWords = 2 * (kCells + 1);
+};
+static_assert(CellsShared::kWords == SentinelShared::kCellsWords);
+
 template <Ops O>
-ASSAY_HD void push_rows(O& ops, const SentinelCombineParams& p, std::uint32_t phase, BadKeys& bad);
+ASSAY_HD std::uint32_t contents_of(O& ops, const SentinelCombineParams& p, std::uint32_t pair);
+template <Ops O>
+ASSAY_HD void push_rows(O& ops, const SentinelCombineParams& p, std::uint32_t phase,
+                        std::uint32_t contents, BadKeys& bad);
 template <class Arithmetic, BitFormat In, BitFormat Out, int kTopK, Ops O>
 ASSAY_HD void sum_tokens(O& ops, const SentinelCombineParams& p, std::uint32_t phase,
                          std::uint32_t waiter);
@@ -23,17 +40,23 @@ ASSAY_HD void sentinel_combine(O& ops, const SentinelCombineParams& p) {
   ops.wait_for_grid(Site::kSentinelCombineWaitForGrid);
   const GroupParams& group = p.combine.group;
   const Address own = group.window.of(ops.rank());
-  BadKeys bad{SentinelShared::kBadKeys};
+  const Arrival arrival =
+      arrive(ops, group, takes_tickets(ops, p.sentinel), group.at.sentinel.combine_ticket,
+             {Site::kSentinelCombineTicket, Site::kSentinelCombineReadStatus});
+  const std::uint32_t contents = contents_of(ops, p, ops.cta());
   const std::uint32_t phase = ops.load(as<std::uint32_t>, weak, Site::kSentinelCombineReadPhase,
                                        own.at(group.at.sentinel.combine_phase));
-  begin_launch(ops, group, group.at.sentinel.combine_ticket, bad,
-               {Site::kSentinelCombineReadStatus, Site::kSentinelCombineTicket,
-                Site::kSentinelCombineShare});
+  BadKeys bad{SentinelShared::kBadKeys};
+  share_arrival(ops, arrival, bad, Site::kSentinelCombineShare);
+  if (ops.thread() == 0) {
+    ops.shared_store(Site::kSentinelCombineShare, CellsShared{0}.failed(), 0u);
+    ops.shared_store(Site::kSentinelCombineShare, CellsShared{1}.failed(), 0u);
+  }
   ops.barrier(Site::kSentinelCombineBegun);
   if (ops.shared_load(Site::kSentinelCombineShare, SentinelShared::failed()) != 0)
     return;  // SPEC KER-3.3
 
-  push_rows(ops, p, phase, bad);
+  push_rows(ops, p, phase, contents, bad);
   if (ops.cta() == 0) {  // nobody reads these words before the next dispatch
     for (std::uint32_t source = ops.thread(); source < group.ep_size; source += ops.group_size())
       ops.store(weak, Site::kSentinelCombineResetCount,
@@ -45,7 +68,7 @@ ASSAY_HD void sentinel_combine(O& ops, const SentinelCombineParams& p) {
                 phase + 1);
     }
   }
-  const std::uint32_t waiter = waiter_number(ops, p.sentinel.waiters, Site::kSentinelCombineShare);
+  const std::uint32_t waiter = waiter_number(ops, p.sentinel, Site::kSentinelCombineShare);
   if (waiter < p.sentinel.waiters) sum_tokens<Arithmetic, In, Out, kTopK>(ops, p, phase, waiter);
 }
 
@@ -59,85 +82,55 @@ ASSAY_HD constexpr std::uint64_t cell_offset(const SentinelCombineParams& p, std
          ((bank * s.slots_per_source + token) * top_k + k) * s.cell_bytes;
 }
 
-// An expert's row as it crosses: its bytes, or its elements as e4m3 (SPEC KER-4.3).
-struct ExpertRow {
-  Address row;
-  RowFormat from;
-  bool as_e4m3;
-  std::uint32_t hidden_size;
-  std::uint32_t piece_bytes;
-  ASSAY_HD static constexpr std::uint64_t element_bytes(RowFormat format) {
-    return format == RowFormat::kE4m3 ? 1 : format == RowFormat::kF32 ? 4 : 2;
-  }
-  ASSAY_HD std::uint64_t vectors() const {
-    return landing_vectors(hidden_size * (as_e4m3 ? 1 : element_bytes(from)));
-  }
-  template <Ops O>
-  ASSAY_HD Vec16 vector(O& ops, std::uint64_t v) const {
-    if (!as_e4m3)
-      return load_row_vector(ops, Site::kSentinelCombineReadRow,
-                             {row, hidden_size * element_bytes(from), piece_bytes}, v);
-    if (from == RowFormat::kBf16) return narrowed<Bf16>(ops, v);
-    if (from == RowFormat::kF16) return narrowed<F16>(ops, v);
-    return narrowed<F32>(ops, v);
-  }
-  template <BitFormat In, Ops O>
-  ASSAY_HD Vec16 narrowed(O& ops, std::uint64_t v) const {
-    using Bits = decltype(In::bits);
-    Vec16 vector{};
-    ASSAY_UNROLL
-    for (std::uint64_t e = 0; e < sizeof(Vec16); ++e) {
-      const std::uint64_t i = v * sizeof(Vec16) + e;
-      if (i >= hidden_size) break;
-      const In x{ops.load(as<Bits>, weak, Site::kSentinelCombineReadRow, row.at(i * sizeof(In)))};
-      const E4m3 y = ops.narrow_e4m3(InF32<false>::from(ops, x));
-      vector.word[e / 4] |= std::uint32_t{y.bits} << (8 * (e % 4));
-    }
-    return vector;
-  }
-};
+// Pairs of (slot, source) are numbered with the sources side by side, so that low slots come first.
+// 32 bits hold any: a slot takes at least 16 bytes.
+ASSAY_HD constexpr std::uint32_t pairs_of(const SentinelCombineParams& p) {
+  const GroupParams& group = p.combine.group;
+  return group.ep_size * group.max_tokens_per_rank;
+}
+ASSAY_HD constexpr std::uint64_t row_of(const SentinelCombineParams& p, std::uint32_t pair) {
+  const GroupParams& group = p.combine.group;
+  return std::uint64_t{pair % group.ep_size} * group.max_tokens_per_rank + pair / group.ep_size;
+}
+
+// What dispatch recorded of a pair: 1 + the pick of its row, or kAbsent.
+template <Ops O>
+ASSAY_HD std::uint32_t contents_of(O& ops, const SentinelCombineParams& p, std::uint32_t pair) {
+  const GroupParams& group = p.combine.group;
+  if (pair >= pairs_of(p)) return HeaderWord::kAbsent;
+  return ops.load(as<std::uint32_t>, weak, Site::kSentinelCombineReadPick,
+                  group.window.of(ops.rank()).at(group.at.sentinel.picks + row_of(p, pair) * 4));
+}
 
 // Every row that dispatch received goes back to its token's home, into the cell of the pick that it
-// was sent for. Rows of a slot are one group's.
+// was sent for. Rows of a slot are one group's. `contents` is that of the group's first pair; that
+// of the next is always under way.
 template <Ops O>
-ASSAY_HD void push_rows(O& ops, const SentinelCombineParams& p, std::uint32_t phase, BadKeys& bad) {
+ASSAY_HD void push_rows(O& ops, const SentinelCombineParams& p, std::uint32_t phase,
+                        std::uint32_t contents, BadKeys& bad) {
   const GroupParams& group = p.combine.group;
   const Address own = group.window.of(ops.rank());
-  const std::uint64_t element_bytes = ExpertRow::element_bytes(p.rows);
-  const std::uint64_t row_bytes = p.combine.hidden_size * element_bytes;
-  const std::uint64_t pairs = std::uint64_t{group.ep_size} * group.max_tokens_per_rank;
-  for (std::uint64_t pair = ops.cta(); pair < pairs; pair += ops.num_ctas()) {
-    const auto source = static_cast<std::int32_t>(pair % group.ep_size);
-    const std::uint64_t slot = pair / group.ep_size;
-    const std::uint64_t row = static_cast<std::uint64_t>(source) * group.max_tokens_per_rank + slot;
-    const std::uint32_t contents = ops.load(as<std::uint32_t>, weak, Site::kSentinelCombineReadPick,
-                                            own.at(group.at.sentinel.picks + row * 4));
-    if (contents == HeaderWord::kAbsent) continue;
-    const ExpertRow expert{own.at(p.combine.rows_offset + row * row_bytes), p.rows, p.as_e4m3,
-                           p.combine.hidden_size, p.pull_bytes};
-    Outgoing<ExpertRow> outgoing{expert};
+  const std::uint64_t row_bytes = p.combine.hidden_size * ExpertRow::element_bytes(p.rows);
+  for (std::uint32_t pair = ops.cta(); pair < pairs_of(p); pair += ops.num_ctas()) {
+    const std::uint32_t here = contents;
+    contents = contents_of(ops, p, pair + ops.num_ctas());
+    if (here == HeaderWord::kAbsent) continue;
+    const ExpertRow expert(p, own.at(p.combine.rows_offset + row_of(p, pair) * row_bytes));
+    Outgoing<ExpertRow> outgoing{{expert}};
+    outgoing.moving.load(ops, ops.thread());
     outgoing.choose_key(ops, bad,
                         {Site::kSentinelCombineShare, Site::kSentinelCombineRowScanned,
                          Site::kSentinelCombineKeysTried});
+    const auto source = static_cast<std::int32_t>(pair % group.ep_size);
     const Address cell[1] = {
-        group.window.of(RankId(source)).at(cell_offset(p, phase, slot, contents - 1, p.top_k))};
+        group.window.of(RankId(source))
+            .at(cell_offset(p, phase, pair / group.ep_size, here - 1, p.top_k))};
     if (ops.thread() == 0)
-      ops.store(
-          relaxed_sys, Site::kSentinelCombineStoreHeader, cell[0],
-          Vec16{{HeaderWord::make(group.layout_digest, phase, contents), outgoing.key, 0, 0}});
+      ops.store(relaxed_sys, Site::kSentinelCombineStoreHeader, cell[0],
+                Vec16{{HeaderWord::make(group.layout_digest, phase, here), outgoing.key, 0, 0}});
     outgoing.send(ops, Site::kSentinelCombineStoreRow, 1u, cell);
   }
 }
-
-// The cells of a token: leaf i is that of pick i, or of the i-th pick that has one. Indexed by
-// constants only, so that it stays in registers.
-template <int kLeaves>
-struct Cells {
-  std::uint32_t present = 0;
-  std::uint32_t count = 0;
-  Address cell[kLeaves] = {};
-  std::uint32_t key[kLeaves] = {};
-};
 
 template <Ops O>
 ASSAY_HD std::uint32_t target_rank(O& ops, const SentinelCombineParams& p, std::uint64_t token,
@@ -148,26 +141,45 @@ ASSAY_HD std::uint32_t target_rank(O& ops, const SentinelCombineParams& p, std::
                       .at(group.at.target_rank + (token * p.top_k + k) * sizeof(std::int32_t)));
 }
 
-template <Holes kHoles, int kLeaves, int kTopK, Ops O>
-ASSAY_HD void find_cells(O& ops, const SentinelCombineParams& p, std::uint32_t phase,
-                         std::uint32_t token, Cells<kLeaves>& cells) {
-  const Address own = p.combine.group.window.of(ops.rank());
-  ASSAY_UNROLL
-  for (int k = 0; k < kTopK; ++k) {
-    const auto pick = static_cast<std::uint64_t>(k);
-    if (target_rank(ops, p, token, pick) == kNoTarget) continue;
-    const Address cell = own.at(cell_offset(p, phase, token, pick, kTopK));
+// The cells of a token: leaf i is that of pick i, or of the i-th pick that has one. They lie side
+// by side, so that a pick's number says where its cell is. Indexed by constants only.
+template <Holes kHoles, int kTopK>
+struct Cells {
+  Address first;
+  std::uint64_t bytes = 0;
+  std::uint32_t present = 0;
+  std::uint32_t count = 0;
+  std::uint32_t pick[kTopK] = {};
+  ASSAY_HD void add(int k) {
     if constexpr (kHoles == Holes::kAddZero) {
-      cells.cell[k] = cell;
-      cells.present |= 1u << k;
+      present |= 1u << k;
     } else {
       ASSAY_UNROLL
-      for (int i = 0; i < kTopK; ++i)  // cell[count] = cell, by constant indices
-        if (static_cast<std::uint32_t>(i) == cells.count) cells.cell[i] = cell;
-      cells.present |= 1u << cells.count;
+      for (int i = 0; i < kTopK; ++i)  // pick[count] = k, by constant indices
+        if (static_cast<std::uint32_t>(i) == count) pick[i] = static_cast<std::uint32_t>(k);
+      present |= 1u << count;
     }
-    ++cells.count;
+    ++count;
   }
+  ASSAY_HD Address at(int leaf) const {
+    return first.at((kHoles == Holes::kAddZero ? static_cast<std::uint64_t>(leaf) : pick[leaf]) *
+                    bytes);
+  }
+};
+
+template <Holes kHoles, int kTopK, Ops O>
+ASSAY_HD Cells<kHoles, kTopK> find_cells(O& ops, const SentinelCombineParams& p,
+                                         std::uint32_t phase, std::uint32_t token) {
+  std::uint32_t rank[kTopK];  // all loads before the first look at one
+  ASSAY_UNROLL
+  for (int k = 0; k < kTopK; ++k) rank[k] = target_rank(ops, p, token, static_cast<unsigned>(k));
+  Cells<kHoles, kTopK> cells;
+  cells.first = p.combine.group.window.of(ops.rank()).at(cell_offset(p, phase, token, 0, kTopK));
+  cells.bytes = p.sentinel.cell_bytes;
+  ASSAY_UNROLL
+  for (int k = 0; k < kTopK; ++k)
+    if (rank[k] != kNoTarget) cells.add(k);
+  return cells;
 }
 
 // The rank whose row is leaf `leaf` of a token, for a report.
@@ -184,43 +196,53 @@ ASSAY_HD std::uint32_t rank_of_leaf(O& ops, const SentinelCombineParams& p, std:
   return rank;
 }
 
-// A leaf with a word that has not arrived.
-template <int kLeaves>
-ASSAY_HD std::uint32_t missing_leaf(std::uint32_t present, const Vec16 (&vector)[kLeaves]) {
-  std::uint32_t leaf = 0;
-  ASSAY_UNROLL
-  for (int i = 0; i < kLeaves; ++i)
-    for (const std::uint32_t word : vector[i].word)
-      if (((present >> i) & 1) != 0 && word == kSentinel) leaf = static_cast<std::uint32_t>(i);
-  return leaf;
-}
+// Vectors that a thread waits for at once: one of each row, and the header of one cell, for which
+// it speaks to the group. Rows take the leaves of picks; leaves behind them never have one.
+template <int kTopK>
+struct Waited {
+  static constexpr int kHeader = kTopK;
+  Address at[kTopK + 1] = {};
+  Vec16 vector[kTopK + 1] = {};  // zero bytes are +0: what a hole adds
+  std::uint32_t present = 0;
+  std::uint32_t header_leaf = 0;
+  // A leaf with a word that has not arrived.
+  ASSAY_HD std::uint32_t missing_leaf() const {
+    std::uint32_t leaf = 0;
+    ASSAY_UNROLL
+    for (int i = 0; i <= kTopK; ++i)
+      for (const std::uint32_t word : vector[i].word)
+        if (((present >> i) & 1) != 0 && word == kSentinel)
+          leaf = i == kHeader ? header_leaf : static_cast<std::uint32_t>(i);
+    return leaf;
+  }
+};
 
-// Waits for the headers of a token's cells and learns their keys. False after a failure.
-template <Holes kHoles, int kLeaves, Ops O>
+// Waits for the vectors in `waited`, arms a header again, which nobody else reads, and shares its
+// key. False after a time-out, or if the header is of another round (SPEC KER-6.2).
+template <class Arithmetic, int kTopK, Ops O>
 ASSAY_HD bool wait_for_cells(O& ops, const SentinelCombineParams& p, std::uint32_t phase,
-                             std::uint32_t token, Cells<kLeaves>& cells) {
+                             std::uint32_t token, CellsShared shared, Waited<kTopK>& waited) {
   const GroupParams& group = p.combine.group;
   const std::uint32_t expected = HeaderWord::make(group.layout_digest, phase, 0);
-  Vec16 header[kLeaves] = {};
-  const Awaited got = ops.wait_for_words(relaxed_sys, Site::kSentinelCombineWaitHeader, cells.cell,
-                                         cells.present, until_written(phase, RankId(-1)), header);
-  std::uint32_t other = 0;  // 1 + a leaf whose header is of another round
-  ASSAY_UNROLL
-  for (int i = 0; i < kLeaves; ++i) {
-    if (((cells.present >> i) & 1) == 0) continue;
-    cells.key[i] = header[i].word[1];
-    if (!HeaderWord::same_round(header[i].word[0], expected))
-      other = 1 + static_cast<std::uint32_t>(i);
+  const Awaited got =
+      ops.wait_for_words(relaxed_sys, Site::kSentinelCombineWaitCell, waited.at, waited.present,
+                         until_written(phase, RankId(-1)), waited.vector);
+  const bool has_header = ((waited.present >> Waited<kTopK>::kHeader) & 1) != 0;
+  const Vec16& header = waited.vector[Waited<kTopK>::kHeader];
+  const bool other_round = has_header && !HeaderWord::same_round(header.word[0], expected);
+  if (got.timed_out || other_round) {
+    report_failure(ops, group, got.timed_out ? Failure::kTimeOut : Failure::kOtherLayout, phase + 1,
+                   rank_of_leaf<Arithmetic::kHoles>(
+                       ops, p, token, got.timed_out ? waited.missing_leaf() : waited.header_leaf),
+                   got.timed_out ? got.seen : header.word[0], expected);
+    return false;
   }
-  if (!got.timed_out && other == 0) return true;
-  const std::uint32_t leaf = got.timed_out ? missing_leaf(cells.present, header) : other - 1;
-  std::uint32_t seen = 0;
-  ASSAY_UNROLL
-  for (int i = 0; i < kLeaves; ++i)
-    if (static_cast<std::uint32_t>(i) == leaf) seen = header[i].word[0];
-  report_failure(ops, group, got.timed_out ? Failure::kTimeOut : Failure::kOtherLayout, phase + 1,
-                 rank_of_leaf<kHoles>(ops, p, token, leaf), seen, expected);
-  return false;
+  if (has_header) {
+    ops.store(relaxed_sys, Site::kSentinelCombineRearmHeader, waited.at[Waited<kTopK>::kHeader],
+              kArmed);
+    ops.shared_store(Site::kSentinelCombineShare, shared.key(waited.header_leaf), header.word[1]);
+  }
+  return true;
 }
 
 // Stores the elements of a vector that the output row has.
@@ -238,37 +260,68 @@ ASSAY_HD void store_sums(O& ops, const CombineParams& p, std::uint32_t token, st
   }
 }
 
+// Lets a thread wait for vector `v` of all rows.
+template <Holes kHoles, int kTopK>
+ASSAY_HD void choose_rows(const Cells<kHoles, kTopK>& cells, std::uint64_t v,
+                          Waited<kTopK>& waited) {
+  waited.present = cells.present;
+  ASSAY_UNROLL
+  for (int i = 0; i < kTopK; ++i) waited.at[i] = cells.at(i).at(kHeaderBytes + v * sizeof(Vec16));
+}
+// Lets it wait for the header of leaf `leaf` as well, if there is such a cell.
+template <Holes kHoles, int kTopK>
+ASSAY_HD void choose_header(const Cells<kHoles, kTopK>& cells, std::uint32_t leaf,
+                            Waited<kTopK>& waited) {
+  waited.header_leaf = leaf;
+  ASSAY_UNROLL
+  for (int i = 0; i < kTopK; ++i) {
+    if (static_cast<std::uint32_t>(i) != leaf || ((cells.present >> i) & 1) == 0) continue;
+    waited.at[Waited<kTopK>::kHeader] = cells.at(i);
+    waited.present |= 1u << Waited<kTopK>::kHeader;
+  }
+}
+
 // One token: its rows are added as they arrive, vector by vector, and their words armed again,
-// which nobody else reads. False after a failure.
+// which nobody else reads. Each header is read by one thread, which waits for it and for the first
+// vector of its rows at once; a barrier brings the keys to the others. False, for all threads,
+// after a failure; one that comes behind the barrier is seen with the next token.
 template <class Arithmetic, BitFormat In, BitFormat Out, int kTopK, Ops O>
 ASSAY_HD bool sum_cells(O& ops, const SentinelCombineParams& p, std::uint32_t phase,
-                        std::uint32_t token) {
+                        std::uint32_t token, CellsShared shared) {
   constexpr int kLeaves = leaves_of<Arithmetic>(kTopK);
   constexpr int kPerWord = static_cast<int>(sizeof(Vec16) / sizeof(In));
-  Cells<kLeaves> cells;
-  find_cells<Arithmetic::kHoles, kLeaves, kTopK>(ops, p, phase, token, cells);
-  if (!wait_for_cells<Arithmetic::kHoles>(ops, p, phase, token, cells)) return false;
+  const auto cells = find_cells<Arithmetic::kHoles, kTopK>(ops, p, phase, token);
   const std::uint64_t vectors = landing_vectors(p.combine.hidden_size * sizeof(In));
+  const auto give_up = [&](CellsShared to) {
+    ops.shared_store(Site::kSentinelCombineShare, to.failed(), 1u);
+  };
+  Waited<kTopK> waited;
+  if (ops.thread() < vectors) choose_rows(cells, ops.thread(), waited);
+  for (std::uint32_t leaf = ops.thread();; leaf += ops.group_size()) {
+    choose_header(cells, leaf, waited);
+    if (!wait_for_cells<Arithmetic>(ops, p, phase, token, shared, waited)) give_up(shared);
+    if (leaf + ops.group_size() >= kTopK) break;
+    waited.present = 0;  // a small group: more headers, behind rows that have come
+  }
+  ops.barrier(Site::kSentinelCombineKeysKnown);
+  if (ops.shared_load(Site::kSentinelCombineShare, shared.failed()) != 0) return false;
+
   for (std::uint64_t v = ops.thread(); v < vectors; v += ops.group_size()) {
-    Address from[kLeaves];
+    if (v != ops.thread()) {
+      choose_rows(cells, v, waited);
+      if (!wait_for_cells<Arithmetic>(ops, p, phase, token, shared, waited)) {
+        give_up(shared.next());
+        return true;
+      }
+    }
     Vec16 vector[kLeaves] = {};  // zero bytes are +0: what a hole or an unused leaf adds
     ASSAY_UNROLL
-    for (int i = 0; i < kLeaves; ++i) from[i] = cells.cell[i].at(kHeaderBytes + v * sizeof(Vec16));
-    const Awaited got = ops.wait_for_words(relaxed_sys, Site::kSentinelCombineWaitRow, from,
-                                           cells.present, until_written(phase, RankId(-1)), vector);
-    if (got.timed_out) {
-      const GroupParams& group = p.combine.group;
-      report_failure(
-          ops, group, Failure::kTimeOut, phase + 1,
-          rank_of_leaf<Arithmetic::kHoles>(ops, p, token, missing_leaf(cells.present, vector)),
-          got.seen, HeaderWord::make(group.layout_digest, phase, 0));
-      return false;
-    }
-    ASSAY_UNROLL
-    for (int i = 0; i < kLeaves; ++i) {
+    for (int i = 0; i < kTopK; ++i) {
       if (((cells.present >> i) & 1) == 0) continue;
-      ops.store(relaxed_sys, Site::kSentinelCombineRearmRow, from[i], kArmed);
-      vector[i] = with_key(vector[i], cells.key[i]);
+      ops.store(relaxed_sys, Site::kSentinelCombineRearmRow, waited.at[i], kArmed);
+      vector[i] = with_key(
+          waited.vector[i],
+          ops.shared_load(Site::kSentinelCombineShare, shared.key(static_cast<std::uint32_t>(i))));
     }
     Out sums[kPerWord];
     sum_words<Arithmetic, In>(ops, vector, cells.count, sums);
@@ -277,27 +330,14 @@ ASSAY_HD bool sum_cells(O& ops, const SentinelCombineParams& p, std::uint32_t ph
   return true;
 }
 
-// Every `waiters`-th token of this rank. Headers are read by all threads of the group, so they are
-// armed again after a barrier.
+// Every `waiters`-th token of this rank.
 template <class Arithmetic, BitFormat In, BitFormat Out, int kTopK, Ops O>
 ASSAY_HD void sum_tokens(O& ops, const SentinelCombineParams& p, std::uint32_t phase,
                          std::uint32_t waiter) {
-  const GroupParams& group = p.combine.group;
-  const Address own = group.window.of(ops.rank());
-  const std::uint32_t num_tokens = p.combine.num_tokens;
-  bool summed = true;
-  for (std::uint32_t token = waiter; token < num_tokens && summed; token += p.sentinel.waiters)
-    summed = sum_cells<Arithmetic, In, Out, kTopK>(ops, p, phase, token);
-  ops.barrier(Site::kSentinelCombineTokensDone);
-  if (!summed) return;
-  const std::uint64_t summed_tokens =
-      waiter < num_tokens ? (num_tokens - waiter - 1) / p.sentinel.waiters + 1 : 0;
-  for (std::uint64_t i = ops.thread(); i < summed_tokens * kTopK; i += ops.group_size()) {
-    const std::uint64_t token = waiter + i / kTopK * p.sentinel.waiters;
-    const std::uint64_t k = i % kTopK;
-    if (target_rank(ops, p, token, k) != kNoTarget)
-      ops.store(relaxed_sys, Site::kSentinelCombineRearmHeader,
-                own.at(cell_offset(p, phase, token, k, kTopK)), kArmed);
+  CellsShared shared;
+  for (std::uint32_t token = waiter; token < p.combine.num_tokens; token += p.sentinel.waiters) {
+    if (!sum_cells<Arithmetic, In, Out, kTopK>(ops, p, phase, token, shared)) return;
+    shared = shared.next();
   }
 }
 

@@ -25,42 +25,57 @@ struct SentinelDispatchShared {
 };
 
 template <int kTopK, Ops O>
-ASSAY_HD void share_pick_ranks(O& ops, const DispatchParams& p, std::uint32_t token);
-template <int kTopK, Ops O>
 ASSAY_HD void sentinel_send_token(O& ops, const SentinelDispatchParams& p, std::uint32_t phase,
-                                  std::uint32_t token, BadKeys& bad);
+                                  Outgoing<TokenRows>& outgoing, BadKeys& bad);
 template <Ops O>
 ASSAY_HD void send_absences(O& ops, const SentinelDispatchParams& p, std::uint32_t phase);
 template <Ops O>
-ASSAY_HD void receive_slots(O& ops, const SentinelDispatchParams& p, std::uint32_t phase,
-                            std::uint32_t waiter);
+ASSAY_HD void receive_slots(O& ops, const SentinelDispatchParams& p, const TokenRows& rows,
+                            std::uint32_t phase, std::uint32_t waiter);
 
 template <int kTopK, Ops O>
 ASSAY_HD void sentinel_dispatch(O& ops, const SentinelDispatchParams& p) {
+  using Shared = SentinelDispatchShared<kTopK>;
   ops.wait_for_grid(Site::kSentinelDispatchWaitForGrid);
-  const GroupParams& group = p.dispatch.group;
+  const DispatchParams& d = p.dispatch;
+  const GroupParams& group = d.group;
   const Address own = group.window.of(ops.rank());
-  const std::uint32_t num_tokens = p.dispatch.num_tokens;
-  BadKeys bad{SentinelShared::kBadKeys};
+  // All that a group reads is under way before it looks at any of it, and what most depends on
+  // comes first.
+  std::uint32_t first_id = 0;
+  if (ops.cta() < d.num_tokens)
+    first_id = load_id<kTopK>(ops, d, ops.cta(), ops.thread(), Site::kSentinelDispatchReadIds);
+  const Arrival arrival =
+      arrive(ops, group, takes_tickets(ops, p.sentinel), group.at.sentinel.dispatch_ticket,
+             {Site::kSentinelDispatchTicket, Site::kSentinelDispatchReadStatus});
+  TokenRows rows(d, ops.cta(), Site::kSentinelDispatchReadPayload);
+  Outgoing<TokenRows> outgoing{{rows}};
+  if (rows.token < d.num_tokens) outgoing.moving.load(ops, ops.thread());
   const std::uint32_t phase = ops.load(as<std::uint32_t>, weak, Site::kSentinelDispatchReadPhase,
                                        own.at(group.at.sentinel.dispatch_phase));
-  begin_launch(ops, group, group.at.sentinel.dispatch_ticket, bad,
-               {Site::kSentinelDispatchReadStatus, Site::kSentinelDispatchTicket,
-                Site::kSentinelDispatchShare});
-  if (ops.cta() < num_tokens) share_pick_ranks<kTopK>(ops, p.dispatch, ops.cta());
+  const auto share = [&] {
+    if (rows.token < d.num_tokens)
+      share_targets<kTopK, Shared>(ops, d, rows.token, first_id, Site::kSentinelDispatchReadIds,
+                                   Site::kSentinelDispatchShare);
+  };
+  // In the threads that will store headers: with them goes out that this rank has armed again what
+  // it took in earlier rounds, and has finished with its peers' rows (SPEC KER-6.4).
+  release_to_peers(ops, group, Site::kSentinelDispatchRelease);
+  BadKeys bad{SentinelShared::kBadKeys};
+  share_arrival(ops, arrival, bad, Site::kSentinelDispatchShare);
+  share();
   ops.barrier(Site::kSentinelDispatchTargetsReady);
   if (ops.shared_load(Site::kSentinelDispatchShare, SentinelShared::failed()) != 0)
     return;  // SPEC KER-3.3
 
-  // The threads that store headers: with them goes out that this rank has armed again what it took
-  // in earlier rounds, and has finished with its peers' rows (SPEC KER-6.4).
-  if (ops.thread() < group.ep_size) ops.fence(release_sys, Site::kSentinelDispatchRelease);
-  for (std::uint32_t token = ops.cta(); token < num_tokens; token += ops.num_ctas()) {
-    if (token != ops.cta()) {  // the key's choice has a barrier behind the last use of the ranks
-      share_pick_ranks<kTopK>(ops, p.dispatch, token);
+  for (; rows.token < d.num_tokens; rows.token += ops.num_ctas()) {
+    if (rows.token != ops.cta()) {  // a key's choice has a barrier behind the last use of the ranks
+      first_id = load_id<kTopK>(ops, d, rows.token, ops.thread(), Site::kSentinelDispatchReadIds);
+      outgoing.moving.load(ops, ops.thread());
+      share();
       ops.barrier(Site::kSentinelDispatchTargetsReady);
     }
-    sentinel_send_token<kTopK>(ops, p, phase, token, bad);
+    sentinel_send_token<kTopK>(ops, p, phase, outgoing, bad);
   }
   send_absences(ops, p, phase);
   if (ops.cta() == 0 && ops.thread() == 0) {  // nobody reads these words before combine
@@ -70,8 +85,8 @@ ASSAY_HD void sentinel_dispatch(O& ops, const SentinelDispatchParams& p) {
               phase + 1);
   }
 
-  const std::uint32_t waiter = waiter_number(ops, p.sentinel.waiters, Site::kSentinelDispatchShare);
-  if (waiter < p.sentinel.waiters) receive_slots(ops, p, phase, waiter);
+  const std::uint32_t waiter = waiter_number(ops, p.sentinel, Site::kSentinelDispatchShare);
+  if (waiter < p.sentinel.waiters) receive_slots(ops, p, rows, phase, waiter);
 }
 
 // Slot `slot` of `source`, in the bank that this phase uses.
@@ -83,47 +98,6 @@ ASSAY_HD constexpr std::uint64_t slot_offset(const SentinelDispatchParams& p, st
          ((bank * p.dispatch.group.ep_size + source) * s.slots_per_source + slot) * s.slot_bytes;
 }
 
-// The vectors of all payloads of a token, one payload after another.
-struct TokenRows {
-  const DispatchParams& p;
-  std::uint32_t token;
-  ASSAY_HD std::uint64_t vectors() const { return vectors_of(p); }
-  ASSAY_HD static std::uint64_t vectors_of(const DispatchParams& p) {
-    std::uint64_t vectors = 0;
-    for (std::uint32_t i = 0; i < p.num_payloads; ++i)
-      vectors += landing_vectors(p.payload[i].bytes_per_token);
-    return vectors;
-  }
-  // The payload that landing vector `v` belongs to; v becomes the vector within its row.
-  ASSAY_HD static std::uint32_t payload_of(const DispatchParams& p, std::uint64_t& v) {
-    std::uint32_t i = 0;
-    for (; i + 1 < p.num_payloads; ++i) {
-      const std::uint64_t vectors = landing_vectors(p.payload[i].bytes_per_token);
-      if (v < vectors) break;
-      v -= vectors;
-    }
-    return i;
-  }
-  template <Ops O>
-  ASSAY_HD Vec16 vector(O& ops, std::uint64_t v) const {
-    const PayloadParams& payload = p.payload[payload_of(p, v)];
-    const std::uint64_t bytes = payload.bytes_per_token;
-    return load_row_vector(ops, Site::kSentinelDispatchReadPayload,
-                           {payload.rows.at(token * bytes), bytes, payload.vector_bytes}, v);
-  }
-};
-
-template <int kTopK, Ops O>
-ASSAY_HD void share_pick_ranks(O& ops, const DispatchParams& p, std::uint32_t token) {
-  for (std::uint32_t k = ops.thread(); k < kTopK; k += ops.group_size()) {
-    const std::uint32_t id =
-        ops.load(as<std::uint32_t>, weak, Site::kSentinelDispatchReadIds,
-                 p.topk_ids.at((std::uint64_t{token} * kTopK + k) * sizeof(std::int32_t)));
-    ops.shared_store(Site::kSentinelDispatchShare,
-                     SentinelDispatchShared<kTopK>::rank(static_cast<int>(k)), target_of(p, id));
-  }
-}
-
 // Of the picks with one target the lowest sends (SPEC KER-1.3). Where it goes is recorded as by
 // Fence; the slot is the token.
 template <int kTopK, Ops O>
@@ -131,11 +105,7 @@ ASSAY_HD void record_winners(O& ops, const DispatchParams& p, std::uint32_t toke
   using Shared = SentinelDispatchShared<kTopK>;
   const Address own = p.group.window.of(ops.rank());
   for (std::uint32_t k = ops.thread(); k < kTopK; k += ops.group_size()) {
-    std::uint32_t rank =
-        ops.shared_load(Site::kSentinelDispatchShare, Shared::rank(static_cast<int>(k)));
-    for (std::uint32_t j = 0; j < k; ++j)
-      if (ops.shared_load(Site::kSentinelDispatchShare, Shared::rank(static_cast<int>(j))) == rank)
-        rank = kNoTarget;
+    const std::uint32_t rank = rank_to_send_to<kTopK, Shared>(ops, k, Site::kSentinelDispatchShare);
     ops.shared_store(Site::kSentinelDispatchShare, Shared::winner(static_cast<int>(k)), rank);
     const std::uint64_t entry = (std::uint64_t{token} * kTopK + k) * 4;
     ops.store(weak, Site::kSentinelDispatchRecordTarget, own.at(p.group.at.target_rank + entry),
@@ -161,12 +131,11 @@ ASSAY_HD void store_header(O& ops, const SentinelDispatchParams& p, std::uint32_
 
 template <int kTopK, Ops O>
 ASSAY_HD void sentinel_send_token(O& ops, const SentinelDispatchParams& p, std::uint32_t phase,
-                                  std::uint32_t token, BadKeys& bad) {
+                                  Outgoing<TokenRows>& outgoing, BadKeys& bad) {
   using Shared = SentinelDispatchShared<kTopK>;
   const GroupParams& group = p.dispatch.group;
+  const std::uint32_t token = outgoing.moving.rows.token;
   record_winners<kTopK>(ops, p.dispatch, token);
-  const TokenRows rows{p.dispatch, token};
-  Outgoing<TokenRows> outgoing{rows};
   outgoing.choose_key(ops, bad,
                       {Site::kSentinelDispatchShare, Site::kSentinelDispatchRowsScanned,
                        Site::kSentinelDispatchKeysTried});
@@ -175,7 +144,7 @@ ASSAY_HD void sentinel_send_token(O& ops, const SentinelDispatchParams& p, std::
   ASSAY_UNROLL
   for (int k = 0; k < kTopK; ++k)
     winner[k] = ops.shared_load(Site::kSentinelDispatchShare, Shared::winner(k));
-  for (std::uint32_t peer = ops.thread(); peer < group.ep_size; peer += ops.group_size()) {
+  for (std::uint32_t peer = first_peer(ops); peer < group.ep_size; peer += ops.group_size()) {
     if (!group.alive.has(peer)) continue;
     std::uint32_t contents = HeaderWord::kAbsent;
     ASSAY_UNROLL
@@ -204,7 +173,7 @@ ASSAY_HD void send_absences(O& ops, const SentinelDispatchParams& p, std::uint32
   const GroupParams& group = p.dispatch.group;
   for (std::uint32_t slot = p.dispatch.num_tokens + ops.cta(); slot < group.max_tokens_per_rank;
        slot += ops.num_ctas())
-    for (std::uint32_t peer = ops.thread(); peer < group.ep_size; peer += ops.group_size())
+    for (std::uint32_t peer = first_peer(ops); peer < group.ep_size; peer += ops.group_size())
       if (group.alive.has(peer)) store_header(ops, p, phase, peer, slot, HeaderWord::kAbsent, 0);
 }
 
@@ -237,44 +206,54 @@ ASSAY_HD SlotHeader wait_for_header(O& ops, const SentinelDispatchParams& p, std
 }
 
 // Takes the rows of one slot: waits for their words, arms them again (nobody else reads them) and
-// restores the rows in the receive buffers. False after a time-out.
+// restores the rows in the receive buffers. `rows` is only asked how rows are made of vectors.
+// False after a time-out.
 template <Ops O>
-ASSAY_HD bool receive_rows(O& ops, const SentinelDispatchParams& p, std::uint32_t phase,
-                           std::uint32_t source, std::uint64_t row, Address slot,
-                           std::uint32_t key) {
+ASSAY_HD bool receive_rows(O& ops, const SentinelDispatchParams& p, const TokenRows& rows,
+                           std::uint32_t phase, std::uint32_t source, std::uint64_t row,
+                           Address slot, std::uint32_t key) {
   const DispatchParams& d = p.dispatch;
   const Address own = d.group.window.of(ops.rank());
-  const std::uint64_t vectors = TokenRows::vectors_of(d);
   const Await await = until_written(phase, RankId(static_cast<std::int32_t>(source)));
-  for (std::uint64_t first = ops.thread(); first < vectors;
-       first += std::uint64_t{kInFlight} * ops.group_size()) {
+  const auto received = [&](std::uint32_t i) {
+    const PayloadParams& payload = d.payload[i];
+    const std::uint64_t bytes = payload.bytes_per_token;
+    return RowCopies<1>{
+        {own.at(payload.recv_offset + row * bytes)}, 1u, bytes, payload.vector_bytes};
+  };
+  const RowCopies<1> whole = received(rows.whole_payload);
+  InFlight<TokenRows> arrived{rows};
+  for (std::uint32_t first = ops.thread(); first < rows.vectors; first += arrived.step(ops)) {
     Address at[kInFlight];
-    Vec16 vector[kInFlight] = {};
     std::uint32_t present = 0;
     ASSAY_UNROLL
     for (int i = 0; i < kInFlight; ++i) {
-      const std::uint64_t v = first + static_cast<std::uint64_t>(i) * ops.group_size();
-      at[i] = slot.at(kHeaderBytes + v * sizeof(Vec16));
-      if (v < vectors) present |= 1u << i;
+      const std::uint32_t v = arrived.index(ops, first, i);
+      at[i] = slot.at(kHeaderBytes + std::uint64_t{v} * sizeof(Vec16));
+      if (v < rows.vectors) present |= 1u << i;
     }
-    const Awaited got =
-        ops.wait_for_words(relaxed_sys, Site::kSentinelDispatchWaitRow, at, present, await, vector);
+    const Awaited got = ops.wait_for_words(relaxed_sys, Site::kSentinelDispatchWaitRow, at, present,
+                                           await, arrived.kept);
     if (got.timed_out) {
       report_failure(ops, d.group, Failure::kTimeOut, phase + 1, source, got.seen,
                      HeaderWord::make(d.group.layout_digest, phase, HeaderWord::kAbsent));
       return false;
     }
     ASSAY_UNROLL
-    for (int i = 0; i < kInFlight; ++i) {
-      if (((present >> i) & 1) == 0) continue;
-      ops.store(relaxed_sys, Site::kSentinelDispatchRearmRow, at[i], kArmed);
-      std::uint64_t v = first + static_cast<std::uint64_t>(i) * ops.group_size();
-      const PayloadParams& payload = d.payload[TokenRows::payload_of(d, v)];
-      const std::uint64_t bytes = payload.bytes_per_token;
-      store_row_vector(ops, Site::kSentinelDispatchStoreReceived,
-                       {own.at(payload.recv_offset + row * bytes), bytes, payload.vector_bytes}, v,
-                       with_key(vector[i], key));
-    }
+    for (int i = 0; i < kInFlight; ++i)
+      if ((present >> i) & 1)
+        ops.store(relaxed_sys, Site::kSentinelDispatchRearmRow, at[i], kArmed);
+    arrived.each(
+        ops, first,
+        [&](std::uint32_t v, const Vec16& vector) {
+          store_whole_vector(ops, weak, Site::kSentinelDispatchStoreReceived, whole,
+                             v - rows.whole.first, with_key(vector, key));
+        },
+        [&](std::uint32_t v, const Vec16& vector) {
+          const std::uint32_t payload = rows.payload_of(v);
+          store_row_vector(ops, weak, Site::kSentinelDispatchStoreReceived, received(payload), v,
+                           with_key(vector, key));
+        });
   }
   return true;
 }
@@ -293,8 +272,8 @@ ASSAY_HD void invalidate_ids(O& ops, const SentinelDispatchParams& p, std::uint6
 
 // One slot of one source, into row [source, slot] of the receive buffers. False after a failure.
 template <Ops O>
-ASSAY_HD bool receive_slot(O& ops, const SentinelDispatchParams& p, std::uint32_t phase,
-                           std::uint32_t source, std::uint32_t slot) {
+ASSAY_HD bool receive_slot(O& ops, const SentinelDispatchParams& p, const TokenRows& rows,
+                           std::uint32_t phase, std::uint32_t source, std::uint32_t slot) {
   const GroupParams& group = p.dispatch.group;
   const Address own = group.window.of(ops.rank());
   const std::uint64_t row = std::uint64_t{source} * group.max_tokens_per_rank + slot;
@@ -304,7 +283,7 @@ ASSAY_HD bool receive_slot(O& ops, const SentinelDispatchParams& p, std::uint32_
     header = wait_for_header(ops, p, phase, source, from);
     if (!header.arrived) return false;
     if (header.contents != HeaderWord::kAbsent &&
-        !receive_rows(ops, p, phase, source, row, from, header.key))
+        !receive_rows(ops, p, rows, phase, source, row, from, header.key))
       return false;
   }
   if (header.contents == HeaderWord::kAbsent) invalidate_ids(ops, p, row);
@@ -322,23 +301,23 @@ ASSAY_HD bool receive_slot(O& ops, const SentinelDispatchParams& p, std::uint32_
 // Every `waiters`-th slot of all sources, low slots first. Headers are read by all threads of the
 // group, so they are armed again after a barrier.
 template <Ops O>
-ASSAY_HD void receive_slots(O& ops, const SentinelDispatchParams& p, std::uint32_t phase,
-                            std::uint32_t waiter) {
+ASSAY_HD void receive_slots(O& ops, const SentinelDispatchParams& p, const TokenRows& rows,
+                            std::uint32_t phase, std::uint32_t waiter) {
   const GroupParams& group = p.dispatch.group;
-  const std::uint64_t pairs = std::uint64_t{group.ep_size} * group.max_tokens_per_rank;
+  // 32 bits hold any pair of (slot, source): a slot takes at least 16 bytes.
+  const std::uint32_t pairs = group.ep_size * group.max_tokens_per_rank;
   bool received = true;
-  for (std::uint64_t pair = waiter; pair < pairs && received; pair += p.sentinel.waiters)
-    received = receive_slot(ops, p, phase, static_cast<std::uint32_t>(pair % group.ep_size),
-                            static_cast<std::uint32_t>(pair / group.ep_size));
+  for (std::uint32_t pair = waiter; pair < pairs && received; pair += p.sentinel.waiters)
+    received = receive_slot(ops, p, rows, phase, pair % group.ep_size, pair / group.ep_size);
   // Thread 0 has seen a header of every living source of its slots: what their senders did before,
   // in earlier rounds, is now before everything that this rank does after this kernel.
   if (ops.thread() == 0) ops.fence(acquire_sys, Site::kSentinelDispatchAcquire);
   ops.barrier(Site::kSentinelDispatchSlotsDone);
   if (!received) return;
-  for (std::uint64_t pair = waiter + std::uint64_t{ops.thread()} * p.sentinel.waiters; pair < pairs;
-       pair += std::uint64_t{ops.group_size()} * p.sentinel.waiters) {
-    const std::uint64_t source = pair % group.ep_size;
-    if (group.alive.has(static_cast<std::uint32_t>(source)))
+  for (std::uint32_t pair = waiter + ops.thread() * p.sentinel.waiters; pair < pairs;
+       pair += ops.group_size() * p.sentinel.waiters) {
+    const std::uint32_t source = pair % group.ep_size;
+    if (group.alive.has(source))
       ops.store(relaxed_sys, Site::kSentinelDispatchRearmHeader,
                 group.window.of(ops.rank()).at(slot_offset(p, phase, source, pair / group.ep_size)),
                 kArmed);

@@ -5,19 +5,14 @@
 #pragma once
 
 #include "cuda/kernels/one_sided/barrier.hpp"
+#include "cuda/kernels/one_sided/reduce.hpp"
+#include "cuda/kernels/one_sided/rows.hpp"
 
 namespace assay::one_sided {
 inline namespace bodies {  // a mutant's copy has a name of its own here
 
 inline constexpr Vec16 kArmed{{kSentinel, kSentinel, kSentinel, kSentinel}};
 inline constexpr std::uint64_t kHeaderBytes = sizeof(Vec16);
-// Vectors that a thread has in flight at once; 256 threads keep rows of 16 KiB in registers.
-inline constexpr int kInFlight = 4;
-
-// Whole vectors of a row of so many bytes.
-ASSAY_HD constexpr std::uint64_t landing_vectors(std::uint64_t bytes) {
-  return (bytes + sizeof(Vec16) - 1) / sizeof(Vec16);
-}
 
 ASSAY_HD constexpr Vec16 with_key(Vec16 vector, std::uint32_t key) {
   for (std::uint32_t& word : vector.word) word ^= key;
@@ -34,83 +29,71 @@ ASSAY_HD constexpr Await until_written(std::uint32_t phase, RankId peer) {
   return await;
 }
 
-// A row of bytes in this rank's own memory, moved in pieces of the widest size that it allows.
-struct RowBytes {
+// An expert's row as it crosses: its bytes, or its elements as e4m3 (SPEC KER-4.3).
+struct ExpertRow {
   Address row;
-  std::uint64_t bytes;
+  RowFormat from;
+  bool as_e4m3;
+  std::uint32_t hidden_size;
   std::uint32_t piece_bytes;
+  std::uint32_t vectors;
+  WholeVectors whole;
+  static constexpr Site read = Site::kSentinelCombineReadRow;
+  ASSAY_HD ExpertRow(const SentinelCombineParams& p, Address at)
+      : row(at),
+        from(p.rows),
+        as_e4m3(p.as_e4m3),
+        hidden_size(p.combine.hidden_size),
+        piece_bytes(p.pull_bytes),
+        vectors(static_cast<std::uint32_t>(
+            landing_vectors(hidden_size * (as_e4m3 ? 1 : element_bytes(from))))),
+        whole{0, !as_e4m3 && piece_bytes == sizeof(Vec16) ? vectors : 0} {}
+  ASSAY_HD static constexpr std::uint64_t element_bytes(RowFormat format) {
+    return format == RowFormat::kE4m3 ? 1 : format == RowFormat::kF32 ? 4 : 2;
+  }
+  ASSAY_HD Address whole_row() const { return row; }
+  template <Ops O>
+  ASSAY_HD Vec16 vector(O& ops, std::uint32_t v) const {
+    if (!as_e4m3)
+      return load_row_vector(ops, read, {row, hidden_size * element_bytes(from), piece_bytes}, v);
+    if (from == RowFormat::kBf16) return narrowed<Bf16>(ops, v);
+    if (from == RowFormat::kF16) return narrowed<F16>(ops, v);
+    return narrowed<F32>(ops, v);
+  }
+  // 16 elements, by whole vectors where the row is made of them.
+  template <BitFormat In, Ops O>
+  ASSAY_HD Vec16 narrowed(O& ops, std::uint32_t v) const {
+    using Bits = decltype(In::bits);
+    constexpr int kVectors = static_cast<int>(sizeof(In));
+    constexpr int kPerVector = static_cast<int>(sizeof(Vec16) / sizeof(In));
+    const std::uint64_t first = std::uint64_t{v} * sizeof(Vec16);
+    std::uint64_t half[2] = {};  // elements past the row's end stay zero
+    const auto put = [&](std::uint32_t e, In x) {
+      const E4m3 y = ops.narrow_e4m3(InF32<false>::from(ops, x));
+      const std::uint64_t bits = std::uint64_t{y.bits} << (8 * (e % 8));
+      half[0] |= e < 8 ? bits : 0;
+      half[1] |= e < 8 ? 0 : bits;
+    };
+    if (piece_bytes == sizeof(Vec16)) {
+      Vec16 wide[kVectors] = {};
+      ASSAY_UNROLL
+      for (int i = 0; i < kVectors; ++i)
+        if (first + static_cast<std::uint64_t>(i * kPerVector) < hidden_size)
+          wide[i] = ops.load(
+              as<Vec16>, weak, read,
+              row.at((std::uint64_t{v} * kVectors + static_cast<unsigned>(i)) * sizeof(Vec16)));
+      ASSAY_UNROLL
+      for (int e = 0; e < static_cast<int>(sizeof(Vec16)); ++e)
+        put(static_cast<std::uint32_t>(e), element<In>(wide[e / kPerVector], e % kPerVector));
+    } else {
+      ASSAY_NO_UNROLL
+      for (std::uint32_t e = 0; e < sizeof(Vec16) && first + e < hidden_size; ++e)
+        put(e, In{ops.load(as<Bits>, weak, read, row.at((first + e) * sizeof(In)))});
+    }
+    return Vec16{{static_cast<std::uint32_t>(half[0]), static_cast<std::uint32_t>(half[0] >> 32),
+                  static_cast<std::uint32_t>(half[1]), static_cast<std::uint32_t>(half[1] >> 32)}};
+  }
 };
-
-template <class Piece, Ops O>
-ASSAY_HD Vec16 load_pieces(O& ops, Site site, const RowBytes& row, std::uint64_t first) {
-  if constexpr (sizeof(Piece) == sizeof(Vec16)) {
-    return ops.load(as<Vec16>, weak, site, row.row.at(first));
-  } else {
-    Vec16 vector{};  // bytes past the row's end stay zero
-    ASSAY_UNROLL
-    for (std::uint64_t at = 0; at < sizeof(Vec16); at += sizeof(Piece)) {
-      if (first + at >= row.bytes) break;
-      const std::uint64_t piece = ops.load(as<Piece>, weak, site, row.row.at(first + at));
-      vector.word[at / 4] |= static_cast<std::uint32_t>(piece << (8 * (at % 4)));
-      if constexpr (sizeof(Piece) == 8)
-        vector.word[at / 4 + 1] = static_cast<std::uint32_t>(piece >> 32);
-    }
-    return vector;
-  }
-}
-
-template <class Piece, Ops O>
-ASSAY_HD void store_pieces(O& ops, Site site, const RowBytes& row, std::uint64_t first,
-                           const Vec16& vector) {
-  if constexpr (sizeof(Piece) == sizeof(Vec16)) {
-    ops.store(weak, site, row.row.at(first), vector);
-  } else {
-    ASSAY_UNROLL
-    for (std::uint64_t at = 0; at < sizeof(Vec16); at += sizeof(Piece)) {
-      if (first + at >= row.bytes) break;
-      std::uint64_t piece = vector.word[at / 4];
-      if constexpr (sizeof(Piece) == 8) piece |= std::uint64_t{vector.word[at / 4 + 1]} << 32;
-      ops.store(weak, site, row.row.at(first + at), static_cast<Piece>(piece >> (8 * (at % 4))));
-    }
-  }
-}
-
-// Vector `v` of a row, zero-padded.
-template <Ops O>
-ASSAY_HD Vec16 load_row_vector(O& ops, Site site, const RowBytes& row, std::uint64_t v) {
-  const std::uint64_t first = v * sizeof(Vec16);
-  switch (row.piece_bytes) {
-    case 16:
-      return load_pieces<Vec16>(ops, site, row, first);
-    case 8:
-      return load_pieces<std::uint64_t>(ops, site, row, first);
-    case 4:
-      return load_pieces<std::uint32_t>(ops, site, row, first);
-    case 2:
-      return load_pieces<std::uint16_t>(ops, site, row, first);
-    default:
-      return load_pieces<std::uint8_t>(ops, site, row, first);
-  }
-}
-
-// The bytes of vector `v` that the row has.
-template <Ops O>
-ASSAY_HD void store_row_vector(O& ops, Site site, const RowBytes& row, std::uint64_t v,
-                               const Vec16& vector) {
-  const std::uint64_t first = v * sizeof(Vec16);
-  switch (row.piece_bytes) {
-    case 16:
-      return store_pieces<Vec16>(ops, site, row, first, vector);
-    case 8:
-      return store_pieces<std::uint64_t>(ops, site, row, first, vector);
-    case 4:
-      return store_pieces<std::uint32_t>(ops, site, row, first, vector);
-    case 2:
-      return store_pieces<std::uint16_t>(ops, site, row, first, vector);
-    default:
-      return store_pieces<std::uint8_t>(ops, site, row, first, vector);
-  }
-}
 
 // Which keys would make a sentinel of some word, one shared word per key that is being tried. Three
 // sets take turns: while one is read, the next is ready, and the one after it is emptied; so rows
@@ -146,13 +129,12 @@ ASSAY_HD void mark_bad_keys(O& ops, const BadKeys& bad, Site share, std::uint32_
   }
 }
 
-// A row that waits to be sent: its vectors, of which this thread keeps the first few, and the key
-// with which they travel. `Rows` has vectors() and vector(ops, v).
+// A row that waits to be sent, and the key with which it travels. The first vectors of `moving` are
+// loaded before anything else is called.
 template <class Rows>
 struct Outgoing {
-  const Rows& rows;
+  InFlight<Rows> moving;
   std::uint32_t key = 0;
-  Vec16 kept[kInFlight] = {};
 
   // Calls for every thread of the group: reads all vectors and agrees on the lowest key that makes
   // no sentinel. The two sets that are next must be empty, before a barrier. n words spoil at most
@@ -160,24 +142,25 @@ struct Outgoing {
   // rows but those made to prevent it.
   template <Ops O>
   ASSAY_HD void choose_key(O& ops, BadKeys& bad, KeySites sites) {
-    const std::uint64_t vectors = rows.vectors();
-    ASSAY_UNROLL
-    for (int i = 0; i < kInFlight; ++i)
-      if (index(ops, i) < vectors) kept[i] = rows.vector(ops, index(ops, i));
-    const std::uint64_t tries = vectors * 4 / BadKeys::kTried + 1;
+    const std::uint32_t vectors = moving.rows.vectors;
+    const std::uint32_t tries = vectors / (BadKeys::kTried / 4) + 1;
     bool found = false;
-    for (std::uint64_t t = 0; t < tries && !found; ++t) {
-      const auto first_key = static_cast<std::uint32_t>(t * BadKeys::kTried);
+    for (std::uint32_t t = 0; t < tries && !found; ++t) {
+      const std::uint32_t first_key = t * BadKeys::kTried;
       if (t > 0) {
         ops.barrier(sites.tried);
         empty_set(ops, bad, 0, sites.share);
         ops.barrier(sites.tried);
       }
-      ASSAY_UNROLL
-      for (int i = 0; i < kInFlight; ++i)
-        if (index(ops, i) < vectors) mark_bad_keys(ops, bad, sites.share, first_key, kept[i]);
-      for (std::uint64_t v = index(ops, kInFlight); v < vectors; v += ops.group_size())
-        mark_bad_keys(ops, bad, sites.share, first_key, rows.vector(ops, v));
+      const auto mark = [&](std::uint32_t, const Vec16& vector) {
+        mark_bad_keys(ops, bad, sites.share, first_key, vector);
+      };
+      moving.each(ops, ops.thread(), mark);
+      InFlight<Rows> more{moving.rows};  // those that are kept are sent later
+      for (std::uint32_t first = more.behind_first(ops); first < vectors; first += more.step(ops)) {
+        more.load(ops, first);
+        more.each(ops, first, mark);
+      }
       ops.barrier(sites.scanned);
       for (std::uint32_t k = 0; k < BadKeys::kTried && !found; ++k) {
         found = ops.shared_load(sites.share, bad.word(k)) == 0;
@@ -191,27 +174,14 @@ struct Outgoing {
   // Stores all vectors, with the key, behind the headers of `slot` where `present` says so.
   template <int kTargets, Ops O>
   ASSAY_HD void send(O& ops, Site site, std::uint32_t present, const Address (&slot)[kTargets]) {
-    const std::uint64_t vectors = rows.vectors();
-    ASSAY_UNROLL
-    for (int i = 0; i < kInFlight; ++i)
-      if (index(ops, i) < vectors) store(ops, site, present, slot, index(ops, i), kept[i]);
-    for (std::uint64_t v = index(ops, kInFlight); v < vectors; v += ops.group_size())
-      store(ops, site, present, slot, v, rows.vector(ops, v));
-  }
-
- private:
-  template <Ops O>
-  ASSAY_HD std::uint64_t index(O& ops, int turn) const {
-    return ops.thread() + static_cast<std::uint64_t>(turn) * ops.group_size();
-  }
-  template <int kTargets, Ops O>
-  ASSAY_HD void store(O& ops, Site site, std::uint32_t present, const Address (&slot)[kTargets],
-                      std::uint64_t v, const Vec16& vector) const {
-    const Vec16 escaped = with_key(vector, key);
-    ASSAY_UNROLL
-    for (int k = 0; k < kTargets; ++k)
-      if ((present >> k) & 1)
-        ops.store(relaxed_sys, site, slot[k].at(kHeaderBytes + v * sizeof(Vec16)), escaped);
+    moving.all(ops, [&](std::uint32_t v, const Vec16& vector) {
+      const Vec16 escaped = with_key(vector, key);
+      ASSAY_UNROLL
+      for (int k = 0; k < kTargets; ++k)
+        if ((present >> k) & 1)
+          ops.store(relaxed_sys, site, slot[k].at(kHeaderBytes + std::uint64_t{v} * sizeof(Vec16)),
+                    escaped);
+    });
   }
 };
 
@@ -220,37 +190,36 @@ struct SentinelShared {
   static constexpr SharedWord failed() { return {0}; }
   static constexpr SharedWord ticket() { return {1}; }
   static constexpr std::uint32_t kBadKeys = 2;
-  static constexpr std::uint32_t kWords = kBadKeys + BadKeys::kWords;
+  static constexpr std::uint32_t kCells = kBadKeys + BadKeys::kWords;  // combine's
+  static constexpr std::uint32_t kCellsWords = 66;
+  static constexpr std::uint32_t kWords = kCells + kCellsWords;
 };
-struct LaunchSites {
-  Site status, ticket, share;
-};
-
-// Thread 0 learns whether the workspace has failed and how many groups came before this one; the
-// caller's next barrier tells the others. The ticket orders nothing but the roles (SPEC KER-6.5).
+// Whether the groups of a launch take tickets: not if all of them wait, as where all are resident.
 template <Ops O>
-ASSAY_HD void begin_launch(O& ops, const GroupParams& group, std::uint64_t ticket_offset,
-                           const BadKeys& bad, LaunchSites sites) {
-  const Address own = group.window.of(ops.rank());
+ASSAY_HD bool takes_tickets(O& ops, const SentinelParams& sentinel) {
+  return sentinel.waiters < ops.num_ctas();
+}
+
+// Tells the group what thread 0 has learnt, and empties the first sets of keys. The caller's next
+// barrier must come before any of it is looked at.
+template <Ops O>
+ASSAY_HD void share_arrival(O& ops, const Arrival& arrival, const BadKeys& bad, Site share) {
   if (ops.thread() == 0) {
-    ops.shared_store(
-        sites.share, SentinelShared::ticket(),
-        ops.atomic_add(relaxed_gpu, sites.ticket, own.at(ticket_offset), std::uint32_t{1}));
-    ops.shared_store(
-        sites.share, SentinelShared::failed(),
-        ops.load(as<std::uint32_t>, relaxed_gpu, sites.status, own.at(group.at.status)));
+    ops.shared_store(share, SentinelShared::ticket(), arrival.taken);
+    ops.shared_store(share, SentinelShared::failed(), arrival.failed);
   }
-  empty_set(ops, bad, 0, sites.share);
-  empty_set(ops, bad, 1, sites.share);
+  empty_set(ops, bad, 0, share);
+  empty_set(ops, bad, 1, share);
 }
 
 // This group's number among those that wait, or `waiters` for a group that only sends: all groups
 // but the last `waiters` to start (SPEC KER-6.5).
 template <Ops O>
-ASSAY_HD std::uint32_t waiter_number(O& ops, std::uint32_t waiters, Site share) {
+ASSAY_HD std::uint32_t waiter_number(O& ops, const SentinelParams& sentinel, Site share) {
+  if (!takes_tickets(ops, sentinel)) return ops.cta();
   const std::uint32_t ticket = ops.shared_load(share, SentinelShared::ticket());
-  const std::uint32_t senders = ops.num_ctas() - waiters;
-  return ticket < senders ? waiters : ticket - senders;
+  const std::uint32_t senders = ops.num_ctas() - sentinel.waiters;
+  return ticket < senders ? sentinel.waiters : ticket - senders;
 }
 
 }  // namespace bodies
