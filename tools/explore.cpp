@@ -246,6 +246,8 @@ Action declare_explore(Arguments& arguments) {
       arguments.option("--lanes", "N", "threads of a CTA (default 1)"),
       arguments.option("--ctas", "N", "CTAs of a Sentinel kernel (default as on a GPU)"),
       arguments.option("--resident", "N", "CTAs of a rank in flight at once (default all)"),
+      arguments.option("--statistics", "N",
+                       "words that each rank tells all, by fence (default: as the search)"),
       arguments.option("--stops", "WHEN",
                        "the first rank stops at the start, or before its first combine; the "
                        "others' waits run out"),

@@ -25,6 +25,7 @@ struct ExploreArguments {
   const OptionalText& lanes;
   const OptionalText& ctas;
   const OptionalText& resident;
+  const OptionalText& statistics;
   const OptionalText& stops;
   const OptionalText& scheduler;
   const OptionalText& boundary;

@@ -152,6 +152,13 @@ Expected<std::vector<Wanted>> wanted_programs(const ExploreArguments& from, Prot
       setup.kernels = subject.hole->kernels;
     }
     ASSAY_CHECK(parse_sizes(from, setup));
+    if (from.statistics) {
+      if (protocol != Protocol::kFence)
+        return bad_input("--statistics goes with fence: Sentinel carries none (SPEC KER-1.8)");
+      ASSAY_TRY(const std::int32_t words,
+                integer_or<std::int32_t>("--statistics", from.statistics, 1, 1024, 1));
+      verify::add_statistics(setup, words);
+    }
     wanted.push_back({what, std::move(setup), std::move(case_text)});
     return Done{};
   };
@@ -207,6 +214,9 @@ std::string repro_of(const ExploreArguments& from, const verify::MustShow* what,
   add("--lanes", from.lanes, what == nullptr ? "" : number(what->group_size, 1));
   add("--ctas", from.ctas, what == nullptr ? "" : number(what->ctas, 0));
   add("--resident", from.resident, what == nullptr ? "" : number(what->resident_ctas, 0xFFFFFFFFu));
+  const bool tells = what != nullptr && *from.protocol == "fence";
+  add("--statistics", from.statistics,
+      tells ? number(static_cast<std::uint64_t>(what->statistics), 0) : "");
   add("--stops", from.stops, what == nullptr ? "" : name_in(kStops, what->variant));
   add("--boundary", from.boundary);
   add("--mutant", from.mutant);

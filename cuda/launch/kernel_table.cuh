@@ -57,6 +57,16 @@ struct Sentinel {
   template <Sum kSum, BitFormat In, BitFormat Out, int kTopK>
   using Combine = SentinelCombine<kSum, In, Out, kTopK>;
 };
+struct OrderSlots {
+  using Params = OrderSlotsParams;
+  static constexpr std::uint32_t kSharedWords = GroupPrefixShared::kWords;
+  static __device__ void run(PtxOps& ops, const Params& params) { order_slots(ops, params); }
+};
+struct ExpertLists {
+  using Params = ExpertListParams;
+  static constexpr std::uint32_t kSharedWords = GroupPrefixShared::kWords;
+  static __device__ void run(PtxOps& ops, const Params& params) { list_experts(ops, params); }
+};
 struct FenceSanitize {
   using Params = SanitizeParams;
   static constexpr std::uint32_t kSharedWords = 1;  // none; an array cannot be empty
@@ -209,10 +219,14 @@ const void* find_stage_kernel(RowFormat rows) {
 template <int kRanksMax>
 const void* find_kernel(Step step, const KernelRequest& request) {
   switch (step) {
+    case Step::kOrderSlots:
+      return pointer<OrderSlots, kRanksMax>();
     case Step::kDispatch:
       return find_dispatch_kernel<Fence, kRanksMax>(request.top_k);
     case Step::kSanitize:
       return pointer<FenceSanitize, kRanksMax>();
+    case Step::kExpertLists:
+      return pointer<ExpertLists, kRanksMax>();
     case Step::kStage:
       return find_stage_kernel<kRanksMax>(request.rows);
     case Step::kCombine:

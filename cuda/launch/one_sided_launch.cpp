@@ -17,10 +17,14 @@ using namespace assay::one_sided;
 
 const char* step_name(Step step) {
   switch (step) {
+    case Step::kOrderSlots:
+      return "order slots";
     case Step::kDispatch:
       return "dispatch";
     case Step::kSanitize:
       return "sanitize";
+    case Step::kExpertLists:
+      return "slot lists";
     case Step::kStage:
       return "stage";
     case Step::kCombine:
@@ -131,6 +135,11 @@ std::uint64_t vectors_of(const SentinelCombineParams& p, std::uint64_t pulled_by
 // These share all rows out over a grid of their own size.
 std::uint64_t vectors_of(const SanitizeParams&, std::uint64_t) { return kThreads; }
 std::uint64_t vectors_of(const StageParams&, std::uint64_t) { return kThreads; }
+std::uint64_t vectors_of(const OrderSlotsParams&, std::uint64_t) { return kThreads; }
+std::uint64_t vectors_of(const ExpertListParams&, std::uint64_t) { return kThreads; }
+bool waits_for_peers(Step step) {
+  return step == Step::kDispatch || step == Step::kCombine || step >= Step::kSentinelDispatch;
+}
 
 template <int kRanksMax, class Params>
 Status enqueue(const void* kernel, std::span<const LaunchedRank> ranks,
@@ -180,8 +189,7 @@ Status OneSidedKernels::launch(Step step, std::span<const LaunchedRank> ranks,
     return enqueue<1>(of(step).single, ranks, params, first_block, config, threads);
   }
   const std::uint32_t threads = config.threads != 0 ? config.threads : kThreads;
-  const bool waits = step != Step::kSanitize && step != Step::kStage;
-  if (waits) {
+  if (waits_for_peers(step)) {
     ASSAY_TRY(const std::uint32_t resident, resident_blocks(step, threads));
     if (first_block.back() > resident)
       return unsupported(
@@ -241,6 +249,18 @@ Status OneSidedKernels::sanitize(std::span<const LaunchedRank> ranks,
                                  const LaunchConfig& config) const {
   return launch(Step::kSanitize, ranks, params, config,
                 [](const SanitizeParams&) { return std::uint32_t{32}; });
+}
+Status OneSidedKernels::order_slots(std::span<const LaunchedRank> ranks,
+                                    std::span<const OrderSlotsParams> params,
+                                    const LaunchConfig& config) const {
+  return launch(Step::kOrderSlots, ranks, params, config,
+                [](const OrderSlotsParams& p) { return p.dispatch.group.ep_size; });
+}
+Status OneSidedKernels::list_experts(std::span<const LaunchedRank> ranks,
+                                     std::span<const ExpertListParams> params,
+                                     const LaunchConfig& config) const {
+  return launch(Step::kExpertLists, ranks, params, config,
+                [](const ExpertListParams& p) { return p.num_local_experts; });
 }
 Status OneSidedKernels::stage(std::span<const LaunchedRank> ranks,
                               std::span<const StageParams> params,

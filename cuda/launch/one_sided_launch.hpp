@@ -19,16 +19,19 @@ struct Stream {
   void* handle = nullptr;
 };
 
-// Sanitize and stage belong to Fence; Sentinel's dispatch and combine do their work.
+// Order slots, sanitize and stage belong to Fence; Sentinel has no counter to take slots from, and
+// its dispatch and combine do the work of the others. Slot lists are made behind either dispatch.
 enum class Step : std::uint8_t {
+  kOrderSlots,
   kDispatch,
   kSanitize,
+  kExpertLists,
   kStage,
   kCombine,
   kSentinelDispatch,
   kSentinelCombine
 };
-inline constexpr int kSteps = 6;
+inline constexpr int kSteps = 8;
 const char* step_name(Step step);
 
 // Pointers to __global__ functions: the kernel for launches of one rank, and for those of several.
@@ -89,6 +92,11 @@ class OneSidedKernels {
                   const LaunchConfig&) const;
   Status sanitize(std::span<const LaunchedRank>, std::span<const one_sided::SanitizeParams>,
                   const LaunchConfig&) const;
+  // A block per target rank, and one per local expert.
+  Status order_slots(std::span<const LaunchedRank>, std::span<const one_sided::OrderSlotsParams>,
+                     const LaunchConfig&) const;
+  Status list_experts(std::span<const LaunchedRank>, std::span<const one_sided::ExpertListParams>,
+                      const LaunchConfig&) const;
   Status stage(std::span<const LaunchedRank>, std::span<const one_sided::StageParams>,
                const LaunchConfig&) const;
   Status combine(std::span<const LaunchedRank>, std::span<const one_sided::CombineParams>,

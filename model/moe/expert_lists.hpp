@@ -1,5 +1,5 @@
 // The slots of each local expert: what a grouped GEMM that gathers its rows consumes. It decides
-// the canonical order of such a list; a kernel may build it in any order, compare as sets.
+// the order of such a list, to which a subject that makes lists is held.
 #pragma once
 
 #include <cstdint>

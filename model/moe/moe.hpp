@@ -5,6 +5,7 @@
 //   placement.hpp      which rank owns which expert, and replicated experts
 //   routing.hpp        one round's picks as they are on the wire; the perfect router
 //   dispatch.hpp       who sends which token where: targets, slots, counters, receive buffers
+//   statistics.hpp     words that every rank tells every rank in a dispatch
 //   expert_lists.hpp   the slots of each local expert, for a gathering grouped GEMM
 //   experts.hpp        the deterministic stand-in for experts
 //   reduction_tree.hpp the order of additions, as text
@@ -25,3 +26,4 @@
 #include "model/moe/rank_mask.hpp"
 #include "model/moe/reduction_tree.hpp"
 #include "model/moe/routing.hpp"
+#include "model/moe/statistics.hpp"

@@ -103,6 +103,8 @@ class Explore(Command):
                 (["fence", "--seed", -1], ["--seed"]),
                 (["--mutants", "--case", "ep=2"], ["--mutants", "--case"]),
                 (["--mutants", "--lanes", 7], ["--mutants", "--budget"]),
+                (["--mutants", "--statistics", 2], ["--mutants", "--budget"]),
+                (["sentinel", "--statistics", 2], ["--statistics", "fence", "KER-1.8"]),
                 (["--mutants", "--budget", 1], ['"1"', "seconds"]),
                 (["fence", "--ep", 4], ["--ep", "--routing"]),
                 (["sentinel", "--mutant", "DispatchRelease.drop"], ["DispatchRelease.drop"]),

@@ -9,7 +9,7 @@ namespace assay::verify {
 
 namespace {
 
-constexpr std::array<Check, 9> kChecks{{
+constexpr std::array<Check, 11> kChecks{{
     {"progress", "VER-2.3", "a run ends in time and calls the experts of every living rank once",
      nullptr},
     {"memory.bounds", "VER-1.3", "nothing is written before or after an output buffer",
@@ -26,6 +26,10 @@ constexpr std::array<Check, 9> kChecks{{
      check_dispatch_rows},
     {"dispatch.padding", "MOE-2.7", "rows without a token are untouched, their ids invalid",
      check_dispatch_padding},
+    {"dispatch.statistics", "MOE-2.10", "every rank has what every living rank told it",
+     check_dispatch_statistics},
+    {"dispatch.lists", "MOE-2.8", "slot lists name the rows of each local expert, in order",
+     check_dispatch_lists},
     {"combine.bits", "MOE-3.1", "combined rows have the profile's bits", check_combine_bits},
 }};
 
@@ -92,6 +96,18 @@ const std::byte* RoundView::out_row(RankId src, TokenId token) const {
 
 std::span<const std::int32_t> RoundView::counters_of(RankId dst) const {
   return int32s(recv_counters[index(dst)]);
+}
+
+std::span<const std::int32_t> RoundView::statistics_of(RankId dst) const {
+  return int32s(statistics[index(dst)]);
+}
+
+std::span<const std::int32_t> RoundView::list_offsets_of(RankId dst) const {
+  return int32s(list_offsets[index(dst)]);
+}
+
+std::span<const std::int32_t> RoundView::list_entries_of(RankId dst) const {
+  return int32s(list_entries[index(dst)]);
 }
 
 std::span<const std::int32_t> RoundView::target_ranks_of(RankId src) const {

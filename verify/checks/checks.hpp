@@ -61,11 +61,14 @@ struct RoundView {
   std::vector<OutputBuffer> recv_counters;      // [dst] -> int32 [ep]
   std::vector<OutputBuffer> target_rank;        // [src] -> int32 [t, k]
   std::vector<OutputBuffer> target_slot;        // [src] -> int32 [t, k]
-  std::vector<OutputBuffer> expert_out;         // [dst] -> [ep, max, h]
-  std::vector<OutputBuffer> out;                // [src] -> [t, h]
-  std::vector<std::int32_t> expert_calls;       // [rank]
-  std::vector<std::uint64_t> expert_digest;     // [rank]: of expert_out when the experts returned
-  std::vector<std::uint64_t> input_digest;      // [rank]: of topk_ids and payload rows before run
+  std::vector<OutputBuffer> statistics;         // [dst] -> int32 [ep, n]; empty: none travel
+  std::vector<OutputBuffer> list_offsets;    // [dst] -> int32 [local experts + 1]; empty: no lists
+  std::vector<OutputBuffer> list_entries;    // [dst] -> int32 [ep * max * k, 2]
+  std::vector<OutputBuffer> expert_out;      // [dst] -> [ep, max, h]
+  std::vector<OutputBuffer> out;             // [src] -> [t, h]
+  std::vector<std::int32_t> expert_calls;    // [rank]
+  std::vector<std::uint64_t> expert_digest;  // [rank]: of expert_out when the experts returned
+  std::vector<std::uint64_t> input_digest;   // [rank]: of topk_ids and payload rows before run
 
   // Filled by examine() once the subject has returned.
   std::optional<moe::TargetViolation> violation;  // of target_rank and target_slot
@@ -94,6 +97,9 @@ struct RoundView {
   const std::byte* expert_row(RankId dst, RankId src, SlotId slot) const;
   const std::byte* out_row(RankId src, TokenId token) const;
   std::span<const std::int32_t> counters_of(RankId dst) const;
+  std::span<const std::int32_t> statistics_of(RankId dst) const;
+  std::span<const std::int32_t> list_offsets_of(RankId dst) const;
+  std::span<const std::int32_t> list_entries_of(RankId dst) const;
   std::span<const std::int32_t> target_ranks_of(RankId src) const;
   std::span<const std::int32_t> target_slots_of(RankId src) const;
   // The rows of one token's picks as combine reads them, nullptr for a hole.
@@ -117,7 +123,7 @@ struct Check {
 };
 
 // progress, memory.bounds, memory.inputs, dispatch.targets, dispatch.counters, round.isolation,
-// dispatch.rows, dispatch.padding, combine.bits.
+// dispatch.rows, dispatch.padding, dispatch.statistics, dispatch.lists, combine.bits.
 std::span<const Check> checks();
 // CONTRACT: there is one.
 const Check& find_check(std::string_view name);
@@ -133,6 +139,8 @@ void check_dispatch_counters(const RoundView&, std::vector<Mismatch>&);
 void check_round_isolation(const RoundView&, std::vector<Mismatch>&);
 void check_dispatch_rows(const RoundView&, std::vector<Mismatch>&);
 void check_dispatch_padding(const RoundView&, std::vector<Mismatch>&);
+void check_dispatch_statistics(const RoundView&, std::vector<Mismatch>&);
+void check_dispatch_lists(const RoundView&, std::vector<Mismatch>&);
 void check_combine_bits(const RoundView&, std::vector<Mismatch>&);
 
 }  // namespace assay::verify

@@ -51,6 +51,12 @@ void check_memory_bounds(const RoundView& view, std::vector<Mismatch>& found) {
     look_at(finding, view, view.recv_counters[i], rank, "recv_counters");
     look_at(finding, view, view.target_rank[i], rank, "target_rank");
     look_at(finding, view, view.target_slot[i], rank, "target_slot");
+    if (!view.statistics.empty())
+      look_at(finding, view, view.statistics[i], rank, "gathered_statistics");
+    if (!view.list_offsets.empty()) {
+      look_at(finding, view, view.list_offsets[i], rank, "list_offsets");
+      look_at(finding, view, view.list_entries[i], rank, "list_entries");
+    }
     look_at(finding, view, view.expert_out[i], rank, "expert_out");
     look_at(finding, view, view.out[i], rank, "out");
   }

@@ -47,6 +47,13 @@ void ExpertsKernel::operator()(SimOps& ops, Running& running) const {
     const auto count = ops.load(as<std::uint32_t>, weak, Site::kExpertsReadCount,
                                 own.at(counts_at + std::uint64_t{s} * 4));
     if (ops.thread() == 0) running.judge.received_count(round, me, src, count);
+    // Words that arrive beside the counts, and are read like them.
+    const auto words = static_cast<std::uint32_t>(truth->round.num_statistics());
+    for (std::uint32_t i = ops.thread(); i < words; i += ops.group_size())
+      running.judge.received_statistic(
+          round, me, src, i,
+          ops.load(as<std::uint32_t>, weak, Site::kExpertsReadCount,
+                   own.at(statistics_at + (std::uint64_t{s} * words + i) * 4)));
     for (std::uint32_t slot = 0; slot < max; ++slot) {
       const std::uint64_t row = std::uint64_t{s} * max + slot;
       if (row % ops.group_size() != ops.thread()) continue;

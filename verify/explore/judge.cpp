@@ -91,6 +91,16 @@ void Judge::received_count(std::size_t round, RankId dst, RankId src, std::uint3
        {at("round", static_cast<std::int64_t>(round)), at("rank", dst), at("source", src)});
 }
 
+void Judge::received_statistic(std::size_t round, RankId dst, RankId src, std::uint32_t word,
+                               std::uint32_t value) {
+  const std::int32_t told = evidence_.rounds[round].round.statistics[index(src)][word];
+  if (value == static_cast<std::uint32_t>(told)) return;
+  find("explore.isolation",
+       fmt::format("rank {} holds {} as statistic {} of source {}, which told {}", dst.value(),
+                   value, word, src.value(), told),
+       {at("round", static_cast<std::int64_t>(round)), at("rank", dst), at("source", src)});
+}
+
 std::optional<TokenId> Judge::received_row(
     std::size_t round, RankId dst, RankId src, std::uint32_t slot,
     std::span<const std::span<const std::byte>> payload_rows) {

@@ -75,6 +75,8 @@ class Judge {
   // From the experts' kernel of `dst`. received_row returns the token whose row it is, if the row
   // is one that belongs there. payload_rows: in wire order.
   void received_count(std::size_t round, RankId dst, RankId src, std::uint32_t count);
+  void received_statistic(std::size_t round, RankId dst, RankId src, std::uint32_t word,
+                          std::uint32_t value);
   std::optional<TokenId> received_row(std::size_t round, RankId dst, RankId src, std::uint32_t slot,
                                       std::span<const std::span<const std::byte>> payload_rows);
   void padding_id(std::size_t round, RankId dst, RankId src, std::uint32_t slot, std::int32_t id);

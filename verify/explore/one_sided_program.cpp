@@ -102,9 +102,10 @@ class OneSidedProgram {
     const int top_k = in_.setup.group.top_k;
     const auto add_experts = [&] {
       if (!experts_run(r) || has_stopped(rank, r, false)) return;
-      out_.launches.push_back({rank, stream, kernel_name("experts", r), 1,
-                               ExpertsKernel{r, &out_.evidence.rounds[r], memory.window.of(rank),
-                                             plan.recv_counters_at, plan.payload_at, rows_at(r)}});
+      out_.launches.push_back(
+          {rank, stream, kernel_name("experts", r), 1,
+           ExpertsKernel{r, &out_.evidence.rounds[r], memory.window.of(rank), plan.recv_counters_at,
+                         plan.payload_at, rows_at(r), plan.group.at.statistics}});
     };
     if (plan.protocol == Protocol::kSentinel) {
       const std::uint32_t groups =
@@ -204,6 +205,7 @@ class OneSidedProgram {
     if (variant() == Variant::kTwoHandles) allow(at.phase + kSecondPhase, 4);
     allow(at.recv_counters, 4 * u64(ep()));
     for (std::size_t r = 0; r < in_.rounds.size(); ++r) {
+      allow(at.statistics, 4 * u64(ep()) * u64(in_.setup.rounds[r].num_statistics()));
       const std::uint64_t picks =
           std::uint64_t{tokens_of(*in_.rounds[r], rank)} * u64(in_.setup.group.top_k);
       allow(at.target_rank, 4 * picks);

@@ -143,7 +143,9 @@ Expected<Program> Program::make(ProgramSetup setup) {
   std::vector<PlainRound> plain;
   for (const Round& round : impl->setup.rounds) {
     plain.emplace_back(round, impl->setup.group);
-    ASSAY_TRY(RoundPlan round_plan, plan_round(impl->plan, plain.back().round));
+    assay_round_more more{};
+    more.num_statistics = round.num_statistics();
+    ASSAY_TRY(RoundPlan round_plan, plan_round(impl->plan, plain.back().round, more));
     impl->round_plans.push_back(std::move(round_plan));
   }
   impl->prepared.evidence.setup = impl->setup.group;
@@ -200,7 +202,8 @@ ProgramMemory Program::Impl::allocate(machine::Machine& machine) const {
           {memory.window,
            own("topk_ids", tokens * static_cast<std::uint64_t>(setup.group.top_k) * 4, 4),
            own("payload rows", plan.payload_bytes(), 16),
-           own("combined rows", tokens * plan.out_row_bytes(), 16)});
+           own("combined rows", tokens * plan.out_row_bytes(), 16),
+           own("statistics", 4 * static_cast<std::uint64_t>(setup.group.num_statistics), 4)});
     }
   }
   return memory;
@@ -211,6 +214,9 @@ void Program::Impl::write_inputs(machine::Machine& machine) const {
     const RoundTruth& truth = prepared.evidence.rounds[r];
     for (RankId rank{0}; rank.value() < setup.group.ep_size; rank = rank.next()) {
       const RankMemory& at = memory.of[r][index(rank)];
+      if (setup.rounds[r].num_statistics() > 0)
+        machine.write(at.statistics,
+                      std::as_bytes(std::span(setup.rounds[r].statistics[index(rank)])));
       const std::vector<std::int32_t>& ids = truth.round.topk_ids[index(rank)];
       if (ids.empty()) continue;
       machine.write(at.topk_ids, std::as_bytes(std::span(ids)));

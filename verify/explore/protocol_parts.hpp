@@ -64,6 +64,7 @@ struct ExpertsKernel {
   std::uint64_t counts_at = 0;            // u32 [ep]: rows of each source, in the window
   std::vector<std::uint64_t> payload_at;  // [ep, max, bytes_per_token] each, in the window
   std::uint64_t rows_at = 0;              // expert rows [ep, max, h], in the window
+  std::uint64_t statistics_at = 0;        // i32 [ep, words of the round], in the window
   void operator()(machine::SimOps& ops, Running& running) const;
 };
 

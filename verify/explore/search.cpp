@@ -21,12 +21,15 @@ namespace {
 // round more than Sentinel has generations, so that a slot is used twice; under Fence flags turn
 // over with every phase, and three rounds have one whole round between two others. (b) is where
 // groups and lanes meet, once all at a time and once at the smallest residency; a token has two
-// payloads, so that each lane has a vector to store. (c) has a rank that only signals and waits.
+// payloads, so that each lane has a vector to store,
+// and a statistic. (c) has a rank that only signals and waits.
 constexpr MustShow kMustShow[] = {
     {"a", "2 ranks, 1 token each, 3 rounds",
-     "ep=2 experts=2 top_k=2 hidden=2 max_tokens=1 tokens=1 rounds=3", 1, 1},
+     "ep=2 experts=2 top_k=2 hidden=2 max_tokens=1 tokens=1 rounds=3", 1, 1, 0xFFFFFFFFu, 0, false,
+     Variant::kNone, 1},
     {"b", "2 ranks, 2 and 1 tokens, 2 CTAs of 2 lanes",
-     "ep=2 experts=2 top_k=2 hidden=6 max_tokens=2 tokens=2,1 rounds=1", 2, 2},
+     "ep=2 experts=2 top_k=2 hidden=6 max_tokens=2 tokens=2,1 rounds=1", 2, 2, 0xFFFFFFFFu, 0,
+     false, Variant::kNone, 2},
     {"b1", "the same with one resident CTA",
      "ep=2 experts=2 top_k=2 hidden=6 max_tokens=2 tokens=2,1 rounds=1", 2, 2, 1},
     {"c", "3 ranks, 1 token each but for one without",
@@ -163,6 +166,16 @@ Execution run_default(const Program& program, const Mutation& mutation) {
 
 std::span<const MustShow> must_show(Protocol) { return kMustShow; }
 
+void add_statistics(ProgramSetup& setup, std::int32_t words) {
+  setup.group.num_statistics = words;
+  std::int32_t next = 1000;
+  for (Round& round : setup.rounds) {
+    round.statistics.assign(static_cast<std::size_t>(setup.group.ep_size), {});
+    for (std::vector<std::int32_t>& told : round.statistics)
+      for (std::int32_t i = 0; i < words; ++i) told.push_back(++next);
+  }
+}
+
 Expected<ProgramSetup> setup_of(Protocol protocol, const MustShow& what, const Hole* hole) {
   const bool other = hole != nullptr && !hole->case_text.empty() && what.name == "a";
   ASSAY_TRY(const MoeCase moe_case,
@@ -178,6 +191,7 @@ Expected<ProgramSetup> setup_of(Protocol protocol, const MustShow& what, const H
   setup.resident_ctas = what.resident_ctas;
   setup.sequential = what.sequential;
   setup.variant = what.variant;
+  if (protocol == Protocol::kFence && what.statistics > 0) add_statistics(setup, what.statistics);
   if (hole != nullptr) {
     if (hole->variant != Variant::kNone) setup.variant = hole->variant;
     setup.kernels = hole->kernels;

@@ -61,8 +61,12 @@ struct MustShow {
   // lets it see for ever.
   bool sequential = false;
   Variant variant = Variant::kNone;  // of those in which a peer stops
+  std::int32_t statistics = 0;       // words that each rank tells all, by Fence (SPEC KER-1.8)
 };
 std::span<const MustShow> must_show(Protocol protocol);
+
+// Every rank tells all ranks so many words in every round, no two of them equal. By Fence only.
+void add_statistics(ProgramSetup& setup, std::int32_t words);
 
 // `hole`: instead of the right protocol.
 Expected<ProgramSetup> setup_of(Protocol protocol, const MustShow& what,

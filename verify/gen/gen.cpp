@@ -117,6 +117,21 @@ void fill_with_ones(std::int64_t bytes_per_token, std::vector<std::byte>& rows) 
   }
 }
 
+// Another number of words in every round, none in every third; any bits.
+void fill_statistics(const Scenario& scenario, std::int32_t index, std::uint64_t key,
+                     Round& round) {
+  round.statistics.clear();
+  if (!scenario.axes.statistics || index % 3 == 2) return;
+  const MoeCase& c = scenario.moe_case;
+  const std::size_t count =
+      1 + random_below(hash(key, 0x57A7), static_cast<std::uint64_t>(c.experts));
+  round.statistics.resize(static_cast<std::size_t>(c.ep));
+  for (std::size_t src = 0; src < round.statistics.size(); ++src)
+    for (std::size_t i = 0; i < count; ++i)
+      round.statistics[src].push_back(
+          static_cast<std::int32_t>(hash(hash(key, 0x57A8 + src), i) >> 32));
+}
+
 }  // namespace
 
 Expected<Scenario> make_scenario(const MoeCase& moe_case, const Axes& axes, moe::Recipe recipe,
@@ -141,6 +156,8 @@ Expected<Scenario> make_scenario(const MoeCase& moe_case, const Axes& axes, moe:
   setup.seed = moe_case.seed;
   setup.experts_key = moe_case.seed;
   setup.nan_and_inf = axes.nan_and_inf;
+  setup.num_statistics = axes.statistics ? moe_case.experts : 0;
+  setup.expert_lists = axes.expert_lists;
   for (std::int32_t round = 0; round < std::min(scenario.num_rounds, 3); ++round) {
     ASSAY_TRY(const Payloads payloads, payloads_of(scenario, round));
     std::int64_t bytes = 0;
@@ -158,6 +175,7 @@ void fill_round(const Scenario& scenario, std::int32_t index, Round& round) {
   const auto ep = static_cast<std::size_t>(c.ep);
   round.max_tokens_per_rank = max_of(scenario, index, key);
   round.alive = mask_of(scenario, index);
+  fill_statistics(scenario, index, key, round);
   round.topk_ids.resize(ep);
   for (RankId src{0}; src.value() < c.ep; src = src.next()) {
     const std::int32_t tokens = tokens_of(scenario, src, round.max_tokens_per_rank, key);

@@ -49,6 +49,8 @@ struct Axes {
   bool zero_token_ranks = false;     // some ranks have no token in some rounds
   bool changing_max = false;         // max_tokens_per_rank goes up and down from round to round
   bool all_ones = false;             // rows of ones, and rows made to spoil any key that hides ones
+  bool statistics = false;           // in two of three rounds every rank tells words to all
+  bool expert_lists = false;         // the slots of each local expert are wanted
   bool nan_and_inf = false;
   bool low_precision = false;
   moe::Dtype dtype = moe::Dtype::kBf16;

@@ -14,7 +14,8 @@ namespace of its own, so that all mutants and the real kernels live in one progr
     make_mutant.py attention_table OUT.cpp NAME.mutant...           the list of all of them
 
 Head keys: title (a sentence), clause, caught-by (the check that must find it), kernels (which of
-dispatch sanitize stage combine sentinel_dispatch sentinel_combine come from the copy), sums (for
+dispatch sanitize stage combine sentinel_dispatch sentinel_combine order_slots expert_lists come
+from the copy), sums (for
 combine and sentinel_combine: which Sum values), needs (optional: what a case must have for the
 fault to matter; shown to people). A hole has title, clause, caught-by and protocol (fence or
 sentinel): all its kernels come from the copy. An attention mutant (verify/mutants/attention) has
@@ -33,7 +34,8 @@ ATTENTION_SHARED = {"params.cuh"}  # likewise
 ATTENTION_PROFILES = {"assay-prefill-sm90": "prefill_sm90.cuh",
                       "assay-decode-sm90": "decode_sm90.cuh"}
 ATTENTION_DTYPES = {"BF16": ("Bf16", "kBf16"), "F8_E4M3": ("E4m3", "kF8E4m3")}
-KERNELS = ("dispatch", "sanitize", "stage", "combine", "sentinel_dispatch", "sentinel_combine")
+KERNELS = ("dispatch", "sanitize", "stage", "combine", "sentinel_dispatch", "sentinel_combine",
+           "order_slots", "expert_lists")
 HEAD_KEYS = {"title", "clause", "caught-by", "kernels", "sums", "needs", "protocol",
              "profile", "dtype"}
 PROTOCOLS = ("fence", "sentinel")
@@ -164,6 +166,10 @@ def footer(name, head, kernels, sums):
                          if "sentinel_dispatch" in kernels else f"{own}.sentinel_dispatch")
     sentinel_combine = combine_table("sentinel_combine", "SentinelBodies", "SentinelCombine",
                                      kernels, sums)
+    order_slots = ("&one_sided::order_slots<machine::SimOps>"
+                   if "order_slots" in kernels else f"{own}.order_slots")
+    expert_lists = ("&one_sided::list_experts<machine::SimOps>"
+                    if "expert_lists" in kernels else f"{own}.expert_lists")
     quote = lambda s: '"' + quoted(s) + '"'
     return f"""
 #include "verify/mutants/mutants.hpp"
@@ -174,7 +180,8 @@ namespace {{
 
 const SimKernels& kernels_of_mutant() {{
   static const SimKernels kernels{{{dispatch}, {sanitize}, {stage}, {combine},
-                                  {sentinel_dispatch}, {sentinel_combine}}};
+                                  {sentinel_dispatch}, {sentinel_combine},
+                                  {order_slots}, {expert_lists}}};
   return kernels;
 }}
 

@@ -45,11 +45,43 @@ void take_buffers(RoundView& view, BufferArena& arena, std::byte poison) {
     // The experts fill it as a whole.
     view.expert_out.push_back(arena.take(expert_rows * view.expert_row_bytes(), poison, false));
     view.out.push_back(arena.take(tokens * view.out_row_bytes(), poison));
+    if (const std::int64_t words = std::int64_t{ep} * view.round->num_statistics(); words > 0)
+      view.statistics.push_back(arena.take(words * 4, poison));
+    if (view.setup->expert_lists) {
+      view.list_offsets.push_back(
+          arena.take((view.placement->experts_of(rank).count + 1) * std::int64_t{4}, poison));
+      view.list_entries.push_back(arena.take(expert_rows * view.setup->top_k * 8, poison));
+    }
     view.expert_calls.push_back(0);
     view.expert_digest.push_back(0);
     view.input_digest.push_back(input_digest(view, rank));
   }
 }
+
+namespace {
+
+void point_at_more(const RoundView& view, AbiRound& abi) {
+  assay_round_more& more = abi.more;
+  more.struct_size = sizeof more;
+  if (!view.statistics.empty()) {
+    for (std::size_t rank = 0; rank < view.statistics.size(); ++rank) {
+      abi.told.push_back(view.round->statistics[rank].data());
+      abi.statistics.push_back(int32s(view.statistics[rank]));
+    }
+    more.num_statistics = view.round->num_statistics();
+    more.statistics = abi.told.data();
+    more.gathered_statistics = abi.statistics.data();
+  }
+  if (view.list_offsets.empty()) return;
+  for (std::size_t rank = 0; rank < view.list_offsets.size(); ++rank) {
+    abi.list_offsets.push_back(int32s(view.list_offsets[rank]));
+    abi.list_entries.push_back(int32s(view.list_entries[rank]));
+  }
+  more.list_offsets = abi.list_offsets.data();
+  more.list_entries = abi.list_entries.data();
+}
+
+}  // namespace
 
 void point_at(const RoundView& view, AbiRound& abi) {
   const std::size_t payloads = view.payloads.size();
@@ -76,6 +108,7 @@ void point_at(const RoundView& view, AbiRound& abi) {
     abi.expert_out.push_back(view.expert_out[rank].data);
     abi.out.push_back(view.out[rank].data);
   }
+  point_at_more(view, abi);
   assay_round& round = abi.round;
   round.struct_size = sizeof round;
   round.max_tokens_per_rank = view.max_tokens();
@@ -110,6 +143,8 @@ assay_group_config abi_config(const GroupSetup& setup) {
   config.profile = setup.profile->name.data();  // a literal of the profile table
   config.options = setup.options.c_str();
   config.seed = setup.seed;
+  config.num_statistics = setup.num_statistics;
+  config.expert_lists = setup.expert_lists ? 1 : 0;
   return config;
 }
 

@@ -25,6 +25,9 @@ struct AbiRound {
   std::vector<std::int32_t*> recv_counters, target_rank, target_slot;
   std::vector<const void*> expert_out;
   std::vector<void*> out;
+  assay_round_more more{};
+  std::vector<const std::int32_t*> told;
+  std::vector<std::int32_t*> statistics, list_offsets, list_entries;
 };
 
 // Takes all output buffers of a round from the arena, filled with `poison`. The view has its sizes,
@@ -34,7 +37,8 @@ void take_buffers(RoundView& view, BufferArena& arena, std::byte poison);
 // Points `abi` at the buffers and inputs of `view`.
 void point_at(const RoundView& view, AbiRound& abi);
 
-// The group as the C interface wants it. The texts of `setup` and its profile must outlive it.
+// The group as the C interface wants it, but for who is asked for more (assay_group_config::more).
+// The texts of `setup` and its profile must outlive it.
 assay_group_config abi_config(const GroupSetup& setup);
 
 }  // namespace assay::verify

@@ -28,6 +28,8 @@ constexpr CoverageField kFields[] = {
     {"payload_changes", &Coverage::payload_changes},
     {"mask_changes", &Coverage::mask_changes},
     {"dispatch_bytes", &Coverage::dispatch_bytes},
+    {"statistics_words", &Coverage::statistics_words},
+    {"list_entries", &Coverage::list_entries},
     {"combine_elements", &Coverage::combine_elements},
     {"nan_elements", &Coverage::nan_elements},
 };
@@ -110,6 +112,11 @@ void add_coverage(const RoundView& view, Coverage& coverage) {
     for (TokenId token{0}; token.value() < tokens; token = token.next())
       add_token(view, rank, token, coverage);
     add_destination(view, rank, coverage);
+    if (!view.statistics.empty())
+      coverage.statistics_words += static_cast<std::int64_t>(view.statistics_of(rank).size());
+    if (!view.list_offsets.empty())
+      coverage.list_entries += static_cast<std::int64_t>(
+          moe::list_expert_slots(*view.placement, *view.routing, *view.legal, rank).entries.size());
   }
   std::int64_t row_bytes = 0;
   for (const moe::Payload& payload : view.payloads) row_bytes += payload.bytes_per_token;

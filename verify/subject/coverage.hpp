@@ -31,6 +31,8 @@ struct Coverage {
   std::int64_t payload_changes = 0;      // the payload set does
   std::int64_t mask_changes = 0;         // the set of living ranks does
   std::int64_t dispatch_bytes = 0;       // of rows, compared, all payloads
+  std::int64_t statistics_words = 0;     // compared
+  std::int64_t list_entries = 0;         // of slot lists, compared
   std::int64_t combine_elements = 0;     // compared
   std::int64_t nan_elements = 0;  // of them; counted where GroupSetup::nan_and_inf asks for some
   Coverage& operator+=(const Coverage& other);

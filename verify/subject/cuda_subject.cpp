@@ -24,8 +24,8 @@ namespace {
 
 Expected<CudaOptions> parse_options(std::string_view text) {
   static constexpr std::string_view kKeys[] = {
-      "ranks",   "threads",  "timeout_ms",  "delay_us",           "skew_us", "graph", "overlap",
-      "replays", "protocol", "first_epoch", "sentinel_max_tokens"};
+      "ranks",   "threads",  "timeout_ms", "delay_us",    "skew_us", "graph", "overlap",
+      "replays", "protocol", "slots",      "first_epoch", "sentinel_max_tokens"};
   const auto parsed = parse_key_values(text, kKeys);
   if (!parsed) return unsupported(parsed.error().sentence);
   CudaOptions options;
@@ -42,6 +42,8 @@ Expected<CudaOptions> parse_options(std::string_view text) {
       options.ranks = value;
     } else if (key == "protocol") {
       ASSAY_TRY(options.protocol.choice, parse_protocol_choice(value));
+    } else if (key == "slots") {
+      ASSAY_TRY(options.ordered_slots, parse_slots(value));
     } else if (key == "graph" || key == "overlap") {
       ASSAY_TRY(const std::uint32_t on, parse_integer<std::uint32_t>(key, value, 0, 1));
       (key == "graph" ? options.graph : options.overlap) = on != 0;
@@ -86,6 +88,7 @@ class CudaGroup {
     ASSAY_TRY(
         GroupPlan plan,
         plan_group(config, options.protocol.sentinel_max_tokens_of(config.max_tokens_per_rank)));
+    plan.ordered_slots = options.ordered_slots;
     cuda::KernelRequest request{config.top_k, plan.sum, plan.rows, plan.pulled, plan.out};
     request.sentinel = plan.workspace.protocol_of(1) == one_sided::Protocol::kSentinel;
     request.find = find;
@@ -116,17 +119,11 @@ class CudaGroup {
   }
 
   int slot_rule(std::int32_t max_tokens_per_rank) const {
-    return plan_.workspace.protocol_of(max_tokens_per_rank) == one_sided::Protocol::kSentinel
-               ? ASSAY_SLOTS_TOKEN_INDEX
-               : ASSAY_SLOTS_COUNTER;
+    return plan_.slot_rule(max_tokens_per_rank);
   }
 
   Status run(std::span<const assay_round> rounds, assay_experts experts, void* context) {
-    std::vector<RoundPlan> plans;
-    for (const assay_round& round : rounds) {
-      ASSAY_TRY(RoundPlan plan, plan_round(plan_, round));
-      plans.push_back(std::move(plan));
-    }
+    ASSAY_TRY(const std::vector<RoundPlan> plans, plan_rounds(plan_, rounds));
     if (!workers_[0]->has_reserved(rounds)) {
       const DeviceTurn alone = DeviceTurn::alone();
       for (auto& worker : workers_) ASSAY_CHECK(worker->reserve(rounds));

@@ -13,6 +13,7 @@ namespace assay::verify {
 //              of one launch; default: devices if there are enough, else emulated
 //   protocol   "fence" (default), "sentinel" or "auto"
 //   sentinel_max_tokens   for "auto": larger rounds go by Fence (default 256)
+//   slots      "counter" (default), or "ordered": by Fence too a routing fixes its slots
 //   first_epoch   even; where the phases begin (default 0)
 //   threads    of a group (default: the launcher's choice, SPEC CUD-3.3)
 //   overlap    1: a kernel may begin while the one before it still runs (SPEC CUD-3.4)

@@ -52,9 +52,7 @@ Status CudaWorker::write_inputs(const assay_round& round, const RoundPlan& plan)
   for (const RankId rank : ranks(plan))
     tokens = std::max<std::uint64_t>(tokens, tokens_of(round, rank));
   const std::uint64_t ids_bytes = u64(plan_.config.top_k) * 4;
-  const std::uint64_t ids_at =
-      memory_of(RankId(first_rank_)).payload_rows.raw - seat_.inputs.address().raw;
-  std::uint64_t packed = ids_bytes * tokens;
+  std::uint64_t packed = ids_bytes * tokens + u64(plan.more.num_statistics) * 4;
   for (std::int32_t i = 0; i < round.num_payloads; ++i)
     packed += tokens * round.payloads[i].bytes_per_token;
   ASSAY_TRY(std::byte * staging, seat_.to_device.at_least(packed * u64(num_ranks_) + 1));
@@ -71,15 +69,29 @@ Status CudaWorker::write_inputs(const assay_round& round, const RoundPlan& plan)
   ASSAY_CHECK(send(input_area(0), ids_bytes,
                    [&](RankId rank) -> const void* { return round.topk_ids[of(rank)]; }));
   for (std::size_t i = 0; i < plan.payload_from_at.size(); ++i)
-    ASSAY_CHECK(send(input_area(ids_at + plan.payload_from_at[i]),
+    ASSAY_CHECK(send(input_area(payloads_at_ + plan.payload_from_at[i]),
                      round.payloads[i].bytes_per_token,
                      [&](RankId rank) { return round.payload_rows[i][of(rank)]; }));
-  // What the round before left in tables and outputs must not pass for this round's.
+  ASSAY_CHECK(write_statistics(plan, staging));
+  // What the round before left in tables, lists and outputs must not pass for this round's.
   const std::uint64_t table = u64(plan_.config.max_tokens_per_rank) * u64(plan_.config.top_k) * 4;
   const auto offsets = plan_.workspace.offsets();
   ASSAY_CHECK(copies_.fill(window_area(offsets.target_rank), kPoison, table));
   ASSAY_CHECK(copies_.fill(window_area(offsets.target_slot), kPoison, table));
+  if (plan.more.list_offsets != nullptr) {
+    ASSAY_CHECK(copies_.fill(input_area(offsets_at_), kPoison, lists_bytes().offsets));
+    ASSAY_CHECK(copies_.fill(input_area(entries_at_), kPoison, lists_bytes().entries));
+  }
   return copies_.fill({seat_.out.address(), out_pitch_}, kPoison, out_pitch_);
+}
+
+Status CudaWorker::write_statistics(const RoundPlan& plan, std::byte* staging) {
+  const std::uint64_t bytes = u64(plan.more.num_statistics) * 4;
+  if (bytes == 0) return Done{};
+  for (const RankId rank : ranks(plan))
+    std::memcpy(staging + index(rank) * bytes,
+                plan.more.statistics[static_cast<std::size_t>(rank.value())], bytes);
+  return copies_.in(input_area(statistics_at_), staging, bytes);
 }
 
 // Whole rounds back to back without a host in between. Their outputs are not looked at: what is
@@ -103,7 +115,9 @@ Status CudaWorker::poison_received(const assay_round& round, const RoundPlan& pl
   for (std::size_t i = 0; i < plan.payload_at.size(); ++i)
     ASSAY_CHECK(copies_.fill(window_area(plan.payload_at[i]), kPoison,
                              rows * round.payloads[i].bytes_per_token));
-  return Done{};
+  if (plan.more.num_statistics == 0) return Done{};
+  return copies_.fill(window_area(plan_.workspace.offsets().statistics), kPoison,
+                      u64(plan_.config.ep_size) * u64(plan.more.num_statistics) * 4);
 }
 
 Status CudaWorker::launch_dispatch(const assay_round& round, const RoundPlan& plan) {
@@ -112,7 +126,14 @@ Status CudaWorker::launch_dispatch(const assay_round& round, const RoundPlan& pl
     for (const RankId rank : ranks(plan))
       params.push_back(sentinel_dispatch_params(plan_, plan, round, rank, memory_of(rank),
                                                 waiters(round, rank)));
-    return group_.kernels().dispatch(launched(plan), params, launch_);
+    ASSAY_CHECK(group_.kernels().dispatch(launched(plan), params, launch_));
+    return launch_lists(plan);
+  }
+  if (plan_.ordered_slots) {
+    std::vector<one_sided::OrderSlotsParams> order;
+    for (const RankId rank : ranks(plan))
+      order.push_back(order_slots_params(plan_, plan, round, rank, memory_of(rank)));
+    ASSAY_CHECK(group_.kernels().order_slots(launched(plan), order, launch_));
   }
   std::vector<one_sided::DispatchParams> params;
   for (const RankId rank : ranks(plan))
@@ -122,7 +143,16 @@ Status CudaWorker::launch_dispatch(const assay_round& round, const RoundPlan& pl
   std::vector<one_sided::SanitizeParams> sanitize;
   for (const RankId rank : ranks(plan))
     sanitize.push_back(sanitize_params(plan_, plan, memory_of(rank)));
-  return group_.kernels().sanitize(launched(plan), sanitize, launch_);
+  ASSAY_CHECK(group_.kernels().sanitize(launched(plan), sanitize, launch_));
+  return launch_lists(plan);
+}
+
+Status CudaWorker::launch_lists(const RoundPlan& plan) {
+  if (plan.more.list_offsets == nullptr) return Done{};
+  std::vector<one_sided::ExpertListParams> params;
+  for (const RankId rank : ranks(plan))
+    params.push_back(expert_list_params(plan_, plan, rank, memory_of(rank)));
+  return group_.kernels().list_experts(launched(plan), params, launch_);
 }
 
 // Every block waits: a launch of several ranks has all of them resident, and a rank alone on its
@@ -189,7 +219,50 @@ Status CudaWorker::receive(const assay_round& round, const RoundPlan& plan) {
   ASSAY_CHECK(read_payload(round, plan, ids));
   for (std::size_t i = 0; i < plan.payload_at.size(); ++i)
     if (i != ids) ASSAY_CHECK(read_payload(round, plan, i));
+  ASSAY_CHECK(read_more(round, plan));
   return poison_received(round, plan);
+}
+
+// Statistics and slot lists.
+Status CudaWorker::read_more(const assay_round& round, const RoundPlan& plan) {
+  const std::uint64_t bytes = u64(plan_.config.ep_size) * u64(plan.more.num_statistics) * 4;
+  if (bytes > 0) {
+    ASSAY_TRY(std::byte* const staging, seat_.from_device.at_least(u64(num_ranks_) * bytes));
+    ASSAY_CHECK(copies_.out(staging, window_area(plan_.workspace.offsets().statistics), bytes));
+    ASSAY_CHECK(wait("copying statistics"));
+    for (const RankId rank : ranks(plan))
+      std::memcpy(plan.more.gathered_statistics[static_cast<std::size_t>(rank.value())],
+                  staging + index(rank) * bytes, bytes);
+  }
+  return plan.more.list_offsets == nullptr ? Status(Done{}) : read_lists(round, plan);
+}
+
+// Offsets first: they say how many entries there are. More than fit are told by the check of the
+// lists, not copied.
+Status CudaWorker::read_lists(const assay_round& round, const RoundPlan& plan) {
+  const std::uint64_t pitch = lists_bytes().offsets, here = u64(num_ranks_);
+  ASSAY_TRY(std::byte * staging, seat_.from_device.at_least(here * pitch));
+  ASSAY_CHECK(copies_.out(staging, input_area(offsets_at_), pitch));
+  ASSAY_CHECK(wait("copying offsets of lists"));
+  std::vector<std::uint64_t> entries(here, 0);
+  for (const RankId rank : ranks(plan)) {
+    const std::uint64_t experts =
+        expert_list_params(plan_, plan, rank, memory_of(rank)).num_local_experts;
+    const auto r = static_cast<std::size_t>(rank.value());
+    std::memcpy(plan.more.list_offsets[r], staging + index(rank) * pitch, (experts + 1) * 4);
+    entries[index(rank)] =
+        std::min<std::uint64_t>(static_cast<std::uint32_t>(plan.more.list_offsets[r][experts]),
+                                plan_.list_entries(round.max_tokens_per_rank));
+  }
+  const std::uint64_t most = 8 * *std::max_element(entries.begin(), entries.end());
+  if (most == 0) return Done{};
+  ASSAY_TRY(staging, seat_.from_device.at_least(here * most));
+  ASSAY_CHECK(copies_.out(staging, input_area(entries_at_), most));
+  ASSAY_CHECK(wait("copying slot lists"));
+  for (const RankId rank : ranks(plan))
+    std::memcpy(plan.more.list_entries[static_cast<std::size_t>(rank.value())],
+                staging + index(rank) * most, 8 * entries[index(rank)]);
+  return Done{};
 }
 
 Status CudaWorker::read_payload(const assay_round& round, const RoundPlan& plan, std::size_t i) {

@@ -21,6 +21,7 @@ namespace assay::verify {
 struct CudaOptions {
   std::string ranks = "auto";
   ProtocolOption protocol;
+  bool ordered_slots = false;
   std::uint32_t threads = 0;  // 0: the launcher's choice
   std::uint32_t timeout_ms = 10'000;
   std::uint32_t delay_us = 0;
@@ -66,6 +67,10 @@ class CudaWorker {
   struct Staging {
     std::uint64_t in, out;  // bytes
   };
+  struct ListsBytes {
+    std::uint64_t offsets = 0, entries = 0;  // of one rank at capacity
+  };
+  ListsBytes lists_bytes() const;
   Staging staging_of(std::span<const assay_round> rounds) const;
   static bool device_poison(const std::byte* row, std::uint64_t bytes);
 
@@ -84,11 +89,15 @@ class CudaWorker {
   Status replay(const assay_round& round, const RoundPlan& plan);
   Status poison_received(const assay_round& round, const RoundPlan& plan);
   Status launch_dispatch(const assay_round& round, const RoundPlan& plan);
+  Status launch_lists(const RoundPlan& plan);
   Status launch_combine(const assay_round& round, const RoundPlan& plan);
   std::uint64_t slots_copied(const assay_round& round, std::uint64_t row_bytes) const;
   bool holds_token(const assay_round& round, const RoundPlan& plan, RankId rank,
                    std::uint64_t source, std::uint64_t slot) const;
   Status read_payload(const assay_round& round, const RoundPlan& plan, std::size_t payload);
+  Status write_statistics(const RoundPlan& plan, std::byte* staging);
+  Status read_more(const assay_round& round, const RoundPlan& plan);
+  Status read_lists(const assay_round& round, const RoundPlan& plan);
   Status write_expert_rows(const assay_round& round, const RoundPlan& plan);
   Status check_canaries(const assay_round& round, RankId rank, const std::byte* out) const;
   std::vector<cuda::LaunchedRank> launched(const RoundPlan& plan);
@@ -103,6 +112,7 @@ class CudaWorker {
   Window window_;
   DeviceCopies copies_;
   std::uint64_t input_pitch_ = 0, out_pitch_ = 0;
+  std::uint64_t payloads_at_ = 0, statistics_at_ = 0, offsets_at_ = 0, entries_at_ = 0;  // inputs
   cuda::LaunchConfig launch_;
   cuda::Graph dispatch_graph_, combine_graph_, round_graph_;
   std::uint64_t random_;

@@ -46,7 +46,11 @@ CudaWorker::CudaWorker(const GroupPlan& plan, const CudaOptions& options,
 Status CudaWorker::prepare() {
   cuda::DeviceScope scope(seat_.device);
   const std::uint64_t tokens = u64(plan_.config.max_tokens_per_rank);
-  input_pitch_ = round_up(tokens * u64(plan_.config.top_k) * 4) + round_up(plan_.payload_bytes());
+  payloads_at_ = round_up(tokens * u64(plan_.config.top_k) * 4);
+  statistics_at_ = payloads_at_ + round_up(plan_.payload_bytes());
+  offsets_at_ = statistics_at_ + round_up(u64(plan_.config.num_statistics) * 4);
+  entries_at_ = offsets_at_ + round_up(lists_bytes().offsets);
+  input_pitch_ = entries_at_ + round_up(lists_bytes().entries);
   out_pitch_ = round_up(2 * kCanaryBytes + tokens * plan_.out_row_bytes());
   ASSAY_CHECK(CudaSeat::grow(seat_.inputs, input_pitch_ * u64(num_ranks_), "inputs"));
   ASSAY_CHECK(CudaSeat::grow(seat_.out, out_pitch_ * u64(num_ranks_), "combined rows"));
@@ -78,12 +82,14 @@ Status CudaWorker::start() {
 CudaWorker::Staging CudaWorker::staging_of(std::span<const assay_round> rounds) const {
   std::uint64_t in = 0, out = 0;
   const std::uint64_t ep = u64(plan_.config.ep_size), here = u64(num_ranks_);
+  const std::uint64_t statistics = u64(plan_.config.num_statistics) * 4;
+  out = std::max({ep * statistics, lists_bytes().offsets, lists_bytes().entries});
   for (const assay_round& round : rounds) {
     const std::uint64_t max = u64(round.max_tokens_per_rank), picks = max * u64(plan_.config.top_k);
     std::uint64_t tokens = 0;
     for (std::int32_t rank = 0; rank < plan_.config.ep_size; ++rank)
       tokens = std::max<std::uint64_t>(tokens, tokens_of(round, RankId(rank)));
-    std::uint64_t rows = 4 * tokens * u64(plan_.config.top_k);
+    std::uint64_t rows = 4 * tokens * u64(plan_.config.top_k) + statistics;
     for (std::int32_t i = 0; i < round.num_payloads; ++i) {
       const std::uint64_t row = round.payloads[i].bytes_per_token;
       rows += tokens * row;
@@ -106,6 +112,12 @@ Status CudaWorker::reserve(std::span<const assay_round> rounds) {
   ASSAY_CHECK(seat_.to_device.at_least(needed.in));
   ASSAY_CHECK(seat_.from_device.at_least(needed.out));
   return Done{};
+}
+
+CudaWorker::ListsBytes CudaWorker::lists_bytes() const {
+  if (plan_.config.expert_lists == 0) return {};
+  return {(plan_.most_local_experts() + std::uint64_t{1}) * 4,
+          plan_.list_entries(plan_.config.max_tokens_per_rank) * 8};
 }
 
 std::vector<RankId> CudaWorker::ranks(const RoundPlan& plan) const {
@@ -132,9 +144,13 @@ Address CudaWorker::at(const DeviceArea& area, RankId rank) const {
 }
 
 RankMemory CudaWorker::memory_of(RankId rank) const {
-  const std::uint64_t ids_bytes =
-      round_up(u64(plan_.config.max_tokens_per_rank) * u64(plan_.config.top_k) * 4);
-  return {window_, at(input_area(0), rank), at(input_area(ids_bytes), rank), at(out_area(), rank)};
+  return {window_,
+          at(input_area(0), rank),
+          at(input_area(payloads_at_), rank),
+          at(out_area(), rank),
+          at(input_area(statistics_at_), rank),
+          at(input_area(offsets_at_), rank),
+          at(input_area(entries_at_), rank)};
 }
 
 // How many slots of each source are copied: all, or, where that would be much, as many as any

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -40,6 +41,7 @@ struct Batch {
   std::vector<RoundView> views;
   std::vector<AbiRound> abi;
   std::vector<std::optional<std::size_t>> weights;  // the payload of router weights, per round
+  std::vector<bool> asked;  // per round: whether the subject asked what more there is
 };
 
 std::optional<std::size_t> weights_payload(const GroupSetup& setup,
@@ -91,7 +93,7 @@ struct Driver::Impl {
   const RoundView* last = nullptr;
   std::int64_t rounds_done = 0;
   std::atomic<std::int64_t> experts_ns{0};
-  std::atomic<std::int64_t> wild_calls{0};  // of experts, for a round or rank that does not exist
+  std::atomic<std::int64_t> wild_calls{0};  // for a round or rank that does not exist
 
   Batch& batch() { return batches[current]; }
 
@@ -101,6 +103,8 @@ struct Driver::Impl {
   void check(Group::Result result, Outcome& outcome);
   std::optional<Mismatch> find_lack_of_progress(const Group::Result& result) const;
   bool was_received(const RoundView& view) const;
+  bool wants_more() const { return setup.num_statistics > 0 || setup.expert_lists; }
+  const assay_round_more* more_of(std::int32_t round);
   void call_experts(std::int32_t round, std::int32_t local_rank);
 };
 
@@ -163,6 +167,13 @@ Expected<Outcome> Driver::Impl::run(std::span<const Round> rounds) {
     static_cast<Impl*>(self)->call_experts(round, rank);
   };
   Group::Result result = group.run(abi.data(), static_cast<std::int32_t>(abi.size()), call, this);
+  const auto& asked = batch().asked;
+  if (result.state == Group::State::kOk && wants_more() &&
+      std::find(asked.begin(), asked.end(), false) != asked.end())
+    result = {
+        Group::State::kUnsupported,
+        "the subject did not ask what its rounds want beyond dispatch and combine (statistics, "
+        "slot lists): it serves neither"};
   outcome.experts_seconds = static_cast<double>(experts_ns) * 1e-9;
   outcome.subject_seconds = seconds_since(before_run) - outcome.experts_seconds;
   check(std::move(result), outcome);
@@ -177,7 +188,13 @@ Group::Result Driver::Impl::create_group(std::span<const Round> rounds) {
           setup.max_payload_bytes_total, static_cast<std::int32_t>(payload_bytes_total(round)));
     }
   }
-  const assay_group_config config = abi_config(setup);
+  assay_group_config config = abi_config(setup);
+  if (wants_more()) {
+    config.more = [](void* self, std::int32_t round) {
+      return static_cast<Impl*>(self)->more_of(round);
+    };
+    config.more_context = this;
+  }
   return group.create(subject, config);
 }
 
@@ -188,6 +205,7 @@ Status Driver::Impl::prepare(std::span<const Round> rounds) {
   now.views.clear();
   now.abi.clear();
   now.weights.clear();
+  now.asked.assign(rounds.size(), false);
   now.views.resize(rounds.size());
   now.abi.resize(rounds.size());
   wild_calls = 0;
@@ -210,6 +228,17 @@ Status Driver::Impl::prepare(std::span<const Round> rounds) {
     now.weights.push_back(weights_payload(setup, view.payloads));
   }
   return Done{};
+}
+
+// (SPEC VER-1.7)
+const assay_round_more* Driver::Impl::more_of(std::int32_t round) {
+  Batch& now = batch();
+  if (round < 0 || static_cast<std::size_t>(round) >= now.abi.size()) {
+    ++wild_calls;
+    return nullptr;
+  }
+  now.asked[static_cast<std::size_t>(round)] = true;
+  return &now.abi[static_cast<std::size_t>(round)].more;
 }
 
 void Driver::Impl::call_experts(std::int32_t round, std::int32_t local_rank) {
@@ -252,7 +281,7 @@ std::optional<Mismatch> Driver::Impl::find_lack_of_progress(const Group::Result&
   if (wild_calls > 0) {
     return mismatch_of(
         "progress",
-        fmt::format("the experts were called {} times for a round or rank that does not exist",
+        fmt::format("the subject called back {} times for a round or rank that does not exist",
                     wild_calls.load()),
         {{"round", rounds_done}});
   }

@@ -83,6 +83,46 @@ void dispatch(const assay_group_config& c, const assay_round& r) {
   }
 }
 
+// Every rank's words at every living rank; of dead ranks zeroes.
+void gather_statistics(const assay_group_config& c, const assay_round& r,
+                       const assay_round_more& more) {
+  const size_t bytes = static_cast<size_t>(more.num_statistics) * sizeof(int32_t);
+  for (int dst = 0; bytes > 0 && dst < c.ep_size; ++dst) {
+    for (int src = 0; alive(r, dst) && src < c.ep_size; ++src) {
+      int32_t* row = more.gathered_statistics[dst] + src * more.num_statistics;
+      if (alive(r, src))
+        std::memcpy(row, more.statistics[src], bytes);
+      else
+        std::memset(row, 0, bytes);
+    }
+  }
+}
+
+// For each expert of a rank the received rows whose ids name it, by source, slot and pick.
+void list_slots(const assay_group_config& c, const assay_round& r, const assay_round_more& more,
+                int dst) {
+  int ids = 0;
+  while (r.payloads[ids].holds_expert_ids == 0) ++ids;
+  int local = 0, entries = 0;
+  for (int32_t expert = 0; expert < c.num_experts; ++expert) {
+    if (owner(c, expert) != dst) continue;
+    more.list_offsets[dst][local++] = entries;
+    for (int src = 0; src < c.ep_size; ++src) {
+      for (int slot = 0; slot < r.recv_counters[dst][src]; ++slot) {
+        for (int k = 0; k < c.top_k; ++k) {
+          int32_t id;
+          std::memcpy(&id, recv_row(r, ids, dst, src, slot) + 4 * k, 4);
+          if (id != expert) continue;
+          more.list_entries[dst][2 * entries] = src * r.max_tokens_per_rank + slot;
+          more.list_entries[dst][2 * entries + 1] = k;
+          ++entries;
+        }
+      }
+    }
+  }
+  more.list_offsets[dst][local] = entries;
+}
+
 float widen(uint16_t bf16) {
   const uint32_t bits = static_cast<uint32_t>(bf16) << 16;
   float value;
@@ -150,6 +190,12 @@ int run(void* group, const assay_round* rounds, int32_t num_rounds, assay_expert
   for (int32_t i = 0; i < num_rounds; ++i) {
     const assay_round& r = rounds[i];
     dispatch(c, r);
+    if (c.more != nullptr) {
+      const assay_round_more* more = c.more(c.more_context, i);
+      gather_statistics(c, r, *more);
+      for (int dst = 0; more->list_offsets != nullptr && dst < c.ep_size; ++dst)
+        if (alive(r, dst)) list_slots(c, r, *more, dst);
+    }
     for (int rank = 0; rank < c.ep_size; ++rank)
       if (alive(r, rank)) experts(context, i, rank);
     for (int src = 0; src < c.ep_size; ++src)

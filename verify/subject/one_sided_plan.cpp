@@ -73,6 +73,12 @@ std::uint64_t GroupPlan::payload_bytes() const {
          kInputAlignment * one_sided::kMaxPayloads;
 }
 
+int GroupPlan::slot_rule(std::int32_t max_tokens_per_rank) const {
+  if (workspace.protocol_of(max_tokens_per_rank) == one_sided::Protocol::kSentinel)
+    return ASSAY_SLOTS_TOKEN_INDEX;
+  return ordered_slots ? ASSAY_SLOTS_PREFIX : ASSAY_SLOTS_COUNTER;
+}
+
 std::int32_t ProtocolOption::sentinel_max_tokens_of(std::int32_t max_tokens_per_rank) const {
   switch (choice) {
     case Choice::kFence:
@@ -108,6 +114,7 @@ Expected<GroupPlan> plan_group(const assay_group_config& config, std::int32_t se
   capacity.payload_bytes_total = config.max_payload_bytes_total;
   capacity.row_bytes = static_cast<std::int64_t>(format_bytes(rows)) * config.hidden_size;
   capacity.staged_row_bytes = staged ? config.hidden_size : 0;
+  capacity.num_statistics = config.num_statistics;
   capacity.sentinel_max_tokens = sentinel_max_tokens;
   ASSAY_TRY(const one_sided::Workspace workspace, one_sided::Workspace::make(capacity));
   GroupPlan plan{config,
@@ -120,7 +127,8 @@ Expected<GroupPlan> plan_group(const assay_group_config& config, std::int32_t se
   return plan;
 }
 
-Expected<RoundPlan> plan_round(const GroupPlan& group, const assay_round& round) {
+Expected<RoundPlan> plan_round(const GroupPlan& group, const assay_round& round,
+                               const assay_round_more& more) {
   const assay_group_config& config = group.config;
   if (round.struct_size < sizeof(assay_round))
     return bad_input(fmt::format("assay_round has {} bytes; at least {} are needed",
@@ -172,8 +180,11 @@ Expected<RoundPlan> plan_round(const GroupPlan& group, const assay_round& round)
         fmt::format("the round's payloads have {} bytes per token; the group's "
                     "capacity is {}",
                     total, config.max_payload_bytes_total));
-  plan.payload_at = group.workspace.payload_offsets(shape);
+  shape.num_statistics = more.num_statistics;
+  plan.more = more;
   plan.protocol = group.workspace.protocol_of(round.max_tokens_per_rank);
+  ASSAY_CHECK(check_more(group, round, plan));
+  plan.payload_at = group.workspace.payload_offsets(shape);
   plan.recv_counters_at = group.workspace.recv_counters_offset(plan.protocol);
   plan.group.at = group.workspace.offsets();
   plan.group.alive = shape.alive;
@@ -206,6 +217,8 @@ one_sided::DispatchParams dispatch_params(const GroupPlan& group, const RoundPla
   params.num_tokens = tokens_of(round, rank);
   params.num_payloads = static_cast<std::uint32_t>(round.num_payloads);
   params.topk_ids = memory.topk_ids;
+  params.ordered_slots = group.ordered_slots && plan.protocol == one_sided::Protocol::kFence;
+  params.statistics = {memory.statistics, static_cast<std::uint32_t>(plan.more.num_statistics)};
   for (std::size_t i = 0; i < plan.payload_at.size(); ++i) {
     one_sided::PayloadParams& payload = params.payload[i];
     payload.rows = memory.payload_rows.at(plan.payload_from_at[i]);

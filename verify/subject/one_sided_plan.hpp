@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -21,8 +22,15 @@ struct GroupPlan {
   one_sided::RowFormat rows;    // of expert_out
   one_sided::RowFormat pulled;  // of what combine pulls
   one_sided::RowFormat out;
+  bool ordered_slots = false;  // of rounds by Fence (SPEC KER-1.7); an option of our subjects
 
-  std::uint64_t row_bytes() const;  // of one expert_out row
+  // What a round's slots promise: ASSAY_SLOTS_*.
+  int slot_rule(std::int32_t max_tokens_per_rank) const;
+  // What round `index` of a run asks for beyond assay_round; asks the caller, once (subject.h).
+  assay_round_more more_of(std::int32_t index) const;
+  std::uint32_t most_local_experts() const;                            // of any rank
+  std::uint64_t list_entries(std::int32_t max_tokens_per_rank) const;  // at most, of a rank
+  std::uint64_t row_bytes() const;                                     // of one expert_out row
   std::uint64_t out_row_bytes() const;
   std::uint64_t payload_bytes() const;  // of one rank's payload rows at capacity, with alignment
 };
@@ -41,6 +49,8 @@ struct ProtocolOption {
   std::int32_t sentinel_max_tokens_of(std::int32_t max_tokens_per_rank) const;
 };
 Expected<ProtocolOption::Choice> parse_protocol_choice(std::string_view text);
+// Option slots: whether they are ordered (SPEC KER-1.7).
+Expected<bool> parse_slots(std::string_view text);
 
 // Everything about a round that is equal on all ranks.
 struct RoundPlan {
@@ -50,10 +60,17 @@ struct RoundPlan {
   std::vector<std::uint64_t> payload_at;       // offset of each payload's rows in the window
   std::vector<std::uint64_t> payload_from_at;  // offset of each payload's rows in a rank's inputs
   std::int32_t ids_payload = -1;               // index of the payload that holds expert ids
+  assay_round_more more{};                     // what it asks for beyond assay_round
 };
 
 // Errors: what a caller of dispatch must not ask for; the kernels do not check it again.
-Expected<RoundPlan> plan_round(const GroupPlan& group, const assay_round& round);
+Expected<RoundPlan> plan_round(const GroupPlan& group, const assay_round& round,
+                               const assay_round_more& more = {});
+// What of plan.more this round cannot have.
+Status check_more(const GroupPlan& group, const assay_round& round, const RoundPlan& plan);
+// All rounds of a run, with what the caller asks for beyond them.
+Expected<std::vector<RoundPlan>> plan_rounds(const GroupPlan& group,
+                                             std::span<const assay_round> rounds);
 
 // Where one rank's kernels find their inputs and put their output.
 struct RankMemory {
@@ -61,12 +78,19 @@ struct RankMemory {
   Address topk_ids;
   Address payload_rows;
   Address out;
+  Address statistics{};                    // int32 [words of the round]
+  Address list_offsets{}, list_entries{};  // u32 [local experts + 1], ListEntry
 };
 
 std::uint32_t tokens_of(const assay_round& round, RankId rank);
 one_sided::DispatchParams dispatch_params(const GroupPlan& group, const RoundPlan& plan,
                                           const assay_round& round, RankId rank,
                                           const RankMemory& memory);
+one_sided::OrderSlotsParams order_slots_params(const GroupPlan& group, const RoundPlan& plan,
+                                               const assay_round& round, RankId rank,
+                                               const RankMemory& memory);
+one_sided::ExpertListParams expert_list_params(const GroupPlan& group, const RoundPlan& plan,
+                                               RankId rank, const RankMemory& memory);
 one_sided::SanitizeParams sanitize_params(const GroupPlan& group, const RoundPlan& plan,
                                           const RankMemory& memory);
 one_sided::StageParams stage_params(const GroupPlan& group, const RoundPlan& plan,

@@ -80,6 +80,18 @@ Status check_round(const GroupSetup& setup, const Round& round) {
   ASSAY_CHECK(moe::Routing::make(setup.top_k, round.max_tokens_per_rank, round.topk_ids));
   if (round.alive.num_alive(setup.ep_size) == 0)
     return bad_input("all ranks are dead; one must be alive");
+  for (const std::vector<std::int32_t>& told : round.statistics) {
+    const auto most = static_cast<std::size_t>(setup.num_statistics);
+    if (told.size() != round.statistics[0].size() || told.size() > most)
+      return bad_input(
+          fmt::format("a rank tells {} statistics, the first one {}; all must tell as "
+                      "many, and at most {}",
+                      told.size(), round.statistics[0].size(), most));
+  }
+  if (!round.statistics.empty() &&
+      round.statistics.size() != static_cast<std::size_t>(setup.ep_size))
+    return bad_input(fmt::format("a round has statistics of {} ranks; ep is {}",
+                                 round.statistics.size(), setup.ep_size));
   std::int32_t id_payloads = 0;
   for (const RoundPayload& entry : round.payloads) {
     id_payloads += entry.payload.holds_expert_ids ? 1 : 0;

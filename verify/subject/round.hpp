@@ -27,10 +27,12 @@ struct GroupSetup {
   moe::Dtype combine_dtype = moe::Dtype::kBf16;
   bool low_precision_combine = false;
   const moe::CombineProfile* profile = nullptr;  // nullptr: default_combine_profile()
-  std::string options;                           // passed to the subject as they are
-  std::uint64_t seed = 1;                        // schedule of a simulated subject
-  std::uint64_t experts_key = 0;                 // of the stand-in experts (SPEC MOE-4)
-  bool nan_and_inf = false;                      // let the stand-in produce them
+  std::int32_t num_statistics = 0;  // capacity: words that a rank may tell all others in a round
+  bool expert_lists = false;        // rounds want the slots of each local expert
+  std::string options;              // passed to the subject as they are
+  std::uint64_t seed = 1;           // schedule of a simulated subject
+  std::uint64_t experts_key = 0;    // of the stand-in experts (SPEC MOE-4)
+  bool nan_and_inf = false;         // let the stand-in produce them
 };
 
 // Rows of one payload of one round, packed: [src] -> [t, bytes_per_token].
@@ -49,7 +51,13 @@ struct Round {
   // router weights to the stand-in experts; everything else is opaque.
   std::vector<RoundPayload> payloads;
   moe::RankMask alive = moe::RankMask::all();
+  // Loads of experts that every rank tells every rank: [src] -> [n], n as large for all; empty:
+  // none travel.
+  std::vector<std::vector<std::int32_t>> statistics;
 
+  std::int32_t num_statistics() const {
+    return statistics.empty() ? 0 : static_cast<std::int32_t>(statistics[0].size());
+  }
   std::int32_t num_tokens(RankId src, std::int32_t top_k) const {
     return static_cast<std::int32_t>(topk_ids[static_cast<std::size_t>(src.value())].size()) /
            top_k;

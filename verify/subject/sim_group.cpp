@@ -13,6 +13,8 @@ namespace {
 
 // Arming touches every page of the slots: what a machine for tests can spare.
 constexpr std::uint64_t kArmedBytesMax = std::uint64_t{1} << 30;
+// Of kernels that share their work out between any number of groups.
+constexpr std::uint32_t kGroupsThatShare = 2;
 
 std::uint64_t u64(std::int64_t value) { return static_cast<std::uint64_t>(value); }
 
@@ -34,6 +36,7 @@ Expected<std::unique_ptr<SimGroup>> SimGroup::make(const SimKernels& kernels,
   ASSAY_TRY(
       GroupPlan plan,
       plan_group(config, options.protocol.sentinel_max_tokens_of(config.max_tokens_per_rank)));
+  plan.ordered_slots = options.ordered_slots;
   std::uint64_t armed_bytes = 0;
   for (const one_sided::WindowRange& range : plan.workspace.armed_ranges())
     armed_bytes += range.bytes;
@@ -75,6 +78,13 @@ SimGroup::SimGroup(const SimKernels& kernels, GroupPlan plan, const SimOptions& 
     memory_.push_back({window, own("topk_ids", tokens * u64(plan_.config.top_k) * 4, 4),
                        own("payload rows", plan_.payload_bytes(), 16),
                        own("combined rows", tokens * plan_.out_row_bytes(), 16)});
+    RankMemory& memory = memory_.back();
+    if (plan_.config.num_statistics > 0)
+      memory.statistics = own("statistics", u64(plan_.config.num_statistics) * 4, 4);
+    if (plan_.config.expert_lists == 0) continue;
+    memory.list_offsets = own("offsets of lists", (plan_.most_local_experts() + 1) * 4, 4);
+    memory.list_entries =
+        own("slot lists", plan_.list_entries(plan_.config.max_tokens_per_rank) * 8, 8);
   }
   initialise();
 }
@@ -97,19 +107,9 @@ void SimGroup::initialise() {
   }
 }
 
-int SimGroup::slot_rule(std::int32_t max_tokens_per_rank) const {
-  return plan_.workspace.protocol_of(max_tokens_per_rank) == one_sided::Protocol::kSentinel
-             ? ASSAY_SLOTS_TOKEN_INDEX
-             : ASSAY_SLOTS_COUNTER;
-}
-
 Status SimGroup::run(std::span<const assay_round> rounds, assay_experts experts, void* context) {
   late_error_ = Done{};
-  std::vector<RoundPlan> plans;
-  for (const assay_round& round : rounds) {
-    ASSAY_TRY(RoundPlan plan, plan_round(plan_, round));
-    plans.push_back(std::move(plan));
-  }
+  ASSAY_TRY(const std::vector<RoundPlan> plans, plan_rounds(plan_, rounds));
   for (std::size_t i = 0; i < rounds.size(); ++i)
     for (RankId rank{0}; rank.value() < plan_.config.ep_size; rank = rank.next())
       if (plans[i].group.alive.has(static_cast<std::uint32_t>(rank.value())))
@@ -131,6 +131,7 @@ void SimGroup::enqueue_rank(const assay_round& round, const RoundPlan& plan, std
                         [this, &round, &plan, rank] { write_inputs(round, plan, rank); });
   const auto call_experts = [this, &round, &plan, index, rank, experts, context] {
     read_received(round, plan, rank);
+    read_more(plan, rank);
     experts(context, index, rank.value());
     write_expert_rows(round, plan, rank);
   };
@@ -153,24 +154,35 @@ void SimGroup::enqueue(RankId rank, const char* name, std::uint32_t groups, Body
       machine::Kernel{name, groups, [body, params](machine::SimOps& ops) { body(ops, params); }});
 }
 
-// Dispatch, sanitize, experts, stage, combine.
+void SimGroup::enqueue_expert_lists(const RoundPlan& plan, RankId rank) {
+  if (plan.more.list_offsets == nullptr) return;
+  enqueue(rank, "slot lists", kGroupsThatShare, kernels_.expert_lists,
+          expert_list_params(plan_, plan, rank, memory_of(rank)));
+}
+
+// [Order slots], dispatch, sanitize, [slot lists], experts, stage, combine.
 void SimGroup::enqueue_fence(const assay_round& round, const RoundPlan& plan, RankId rank,
                              const std::function<void()>& experts) {
   const RankMemory& memory = memory_of(rank);
   const std::uint32_t groups = std::max(tokens_of(round, rank), 1u);
+  if (plan_.ordered_slots)
+    enqueue(rank, "order slots", kGroupsThatShare, kernels_.order_slots,
+            order_slots_params(plan_, plan, round, rank, memory));
   enqueue(rank, "dispatch", groups, kernels_.dispatch(plan_.config.top_k),
           dispatch_params(plan_, plan, round, rank, memory));
   if (plan.ids_payload >= 0)
     enqueue(rank, "sanitize", 1, kernels_.sanitize, sanitize_params(plan_, plan, memory));
+  enqueue_expert_lists(plan, rank);
   machine_.enqueue_host(rank, machine::kDefaultStream, "experts", experts);
-  if (plan_.pulled == one_sided::RowFormat::kE4m3)  // two groups: rows are shared out between them
-    enqueue(rank, "stage", 2, kernels_.stage(plan_.rows), stage_params(plan_, plan, memory));
+  if (plan_.pulled == one_sided::RowFormat::kE4m3)
+    enqueue(rank, "stage", kGroupsThatShare, kernels_.stage(plan_.rows),
+            stage_params(plan_, plan, memory));
   enqueue(rank, "combine", groups,
           kernels_.combine(plan_.sum, plan_.pulled, plan_.out, plan_.config.top_k),
           combine_params(plan_, plan, round, rank, memory));
 }
 
-// Dispatch, experts, combine.
+// Dispatch, [slot lists], experts, combine.
 void SimGroup::enqueue_sentinel(const assay_round& round, const RoundPlan& plan, RankId rank,
                                 const std::function<void()>& experts) {
   const RankMemory& memory = memory_of(rank);
@@ -178,6 +190,7 @@ void SimGroup::enqueue_sentinel(const assay_round& round, const RoundPlan& plan,
   const std::uint32_t waiters = std::min(groups, options_.resident_ctas);
   enqueue(rank, "dispatch", groups, kernels_.sentinel_dispatch(plan_.config.top_k),
           sentinel_dispatch_params(plan_, plan, round, rank, memory, waiters));
+  enqueue_expert_lists(plan, rank);
   machine_.enqueue_host(rank, machine::kDefaultStream, "experts", experts);
   enqueue(rank, "combine", groups,
           kernels_.sentinel_combine(plan_.sum, plan_.pulled, plan_.out, plan_.config.top_k),
@@ -195,6 +208,9 @@ void SimGroup::write_inputs(const assay_round& round, const RoundPlan& plan, Ran
   machine_.forget(memory.window.of(rank).at(at.target_rank), capacity * top_k * 4);
   machine_.forget(memory.window.of(rank).at(at.target_slot), capacity * top_k * 4);
   machine_.forget(memory.out, capacity * plan_.out_row_bytes());
+  if (plan.more.num_statistics > 0)
+    machine_.write(memory.statistics,
+                   bytes_of(plan.more.statistics[r], u64(plan.more.num_statistics)));
   if (tokens == 0) return;
   machine_.write(memory.topk_ids, bytes_of(round.topk_ids[r], tokens * top_k));
   for (std::size_t i = 0; i < plan.payload_from_at.size(); ++i)
@@ -233,6 +249,26 @@ void SimGroup::read_received(const assay_round& round, const RoundPlan& plan, Ra
       machine_.forget(from, row_bytes);
     }
   }
+}
+
+// Statistics and slot lists, poisoned behind the reader like received rows.
+void SimGroup::read_more(const RoundPlan& plan, RankId rank) {
+  const auto r = static_cast<std::size_t>(rank.value());
+  const RankMemory& memory = memory_of(rank);
+  const auto take = [&](Address from, std::int32_t* to, std::uint64_t bytes, const char* what) {
+    note(machine_.read(from, {reinterpret_cast<std::byte*>(to), bytes}), what);
+    machine_.forget(from, bytes);
+  };
+  if (plan.more.num_statistics > 0)
+    take(memory.window.of(rank).at(plan_.workspace.offsets().statistics),
+         plan.more.gathered_statistics[r],
+         u64(plan_.config.ep_size) * u64(plan.more.num_statistics) * 4, "statistics");
+  if (plan.more.list_offsets == nullptr) return;
+  const std::uint64_t experts = expert_list_params(plan_, plan, rank, memory).num_local_experts;
+  take(memory.list_offsets, plan.more.list_offsets[r], (experts + 1) * 4, "offsets of lists");
+  const auto entries = static_cast<std::uint32_t>(plan.more.list_offsets[r][experts]);
+  if (entries <= plan_.list_entries(static_cast<std::int32_t>(plan.group.max_tokens_per_rank)))
+    take(memory.list_entries, plan.more.list_entries[r], std::uint64_t{entries} * 8, "slot lists");
 }
 
 // Rows that hold a token; the others are not for anybody to read and stay poison.

@@ -22,6 +22,7 @@ struct SimOptions {
   std::uint32_t longest_run = 64;
   bool timeouts_fire = false;
   ProtocolOption protocol;
+  bool ordered_slots = false;
 };
 
 class SimGroup {
@@ -37,7 +38,9 @@ class SimGroup {
   // What all ranks do together after a failure, and what creation does first: control words start
   // over, slots and cells are armed, and nobody goes on before everybody is done (SPEC KER-6.7).
   void initialise();
-  int slot_rule(std::int32_t max_tokens_per_rank) const;
+  int slot_rule(std::int32_t max_tokens_per_rank) const {
+    return plan_.slot_rule(max_tokens_per_rank);
+  }
 
  private:
   SimGroup(const SimKernels& kernels, GroupPlan plan, const SimOptions& options);
@@ -52,6 +55,8 @@ class SimGroup {
   void enqueue_rank(const assay_round& round, const RoundPlan& plan, std::int32_t index,
                     RankId rank, assay_experts experts, void* context);
   void write_inputs(const assay_round& round, const RoundPlan& plan, RankId rank);
+  void enqueue_expert_lists(const RoundPlan& plan, RankId rank);
+  void read_more(const RoundPlan& plan, RankId rank);
   void read_received(const assay_round& round, const RoundPlan& plan, RankId rank);
   void write_expert_rows(const assay_round& round, const RoundPlan& plan, RankId rank);
   bool holds_token(const assay_round& round, const RoundPlan& plan, RankId rank,

@@ -50,6 +50,13 @@ SimKernels::Combine combine_of(Sum sum, RowFormat rows, RowFormat out, int top_k
 
 }  // namespace
 
+void own_order_slots(SimOps& ops, const one_sided::OrderSlotsParams& params) {
+  one_sided::order_slots(ops, params);
+}
+void own_expert_lists(SimOps& ops, const one_sided::ExpertListParams& params) {
+  one_sided::list_experts(ops, params);
+}
+
 const SimKernels& own_sim_kernels() {
   static const SimKernels kernels{
       &dispatch_of, &one_sided::sanitize<SimOps>, &stage_of,

@@ -8,8 +8,14 @@
 
 namespace assay::verify {
 
+// Our own bodies ahead of dispatch and behind it; a table that names no others has these.
+void own_order_slots(machine::SimOps& ops, const one_sided::OrderSlotsParams& params);
+void own_expert_lists(machine::SimOps& ops, const one_sided::ExpertListParams& params);
+
 struct SimKernels {
   using Dispatch = void (*)(machine::SimOps&, const one_sided::DispatchParams&);
+  using OrderSlots = void (*)(machine::SimOps&, const one_sided::OrderSlotsParams&);
+  using ExpertLists = void (*)(machine::SimOps&, const one_sided::ExpertListParams&);
   using Sanitize = void (*)(machine::SimOps&, const one_sided::SanitizeParams&);
   using Stage = void (*)(machine::SimOps&, const one_sided::StageParams&);
   using Combine = void (*)(machine::SimOps&, const one_sided::CombineParams&);
@@ -25,6 +31,8 @@ struct SimKernels {
   SentinelDispatch (*sentinel_dispatch)(int top_k);
   SentinelCombine (*sentinel_combine)(one_sided::Sum sum, one_sided::RowFormat rows,
                                       one_sided::RowFormat out, int top_k);
+  OrderSlots order_slots = &own_order_slots;
+  ExpertLists expert_lists = &own_expert_lists;
 };
 
 const SimKernels& own_sim_kernels();

@@ -50,6 +50,10 @@ Expected<SimOptions> parse_options(std::string_view text) {
       ASSAY_TRY(options.protocol.choice, parse_protocol_choice(value));
       continue;
     }
+    if (key == "slots") {
+      ASSAY_TRY(options.ordered_slots, parse_slots(value));
+      continue;
+    }
     ASSAY_TRY(const std::uint64_t number, parse_number(key, value));
     const auto refuse = [&](const char* allowed) {
       return bad_input(fmt::format("option {} is {}; allowed are {}", key, number, allowed));
@@ -73,7 +77,7 @@ Expected<SimOptions> parse_options(std::string_view text) {
       return unsupported(
           fmt::format("option {} is unknown to the simulated subject; allowed are "
                       "group_size, resident_ctas, first_epoch, longest_run, timeouts, protocol, "
-                      "sentinel_max_tokens",
+                      "sentinel_max_tokens, slots",
                       in_quotes(key)));
     }
   }

@@ -20,6 +20,7 @@ const assay_subject& simulated_subject();
 //   timeouts       "fire": waits that can never end time out instead of being a deadlock
 //   protocol       fence (default), sentinel, or auto: Sentinel for rounds of few tokens
 //   sentinel_max_tokens  of a round, the most for which auto takes Sentinel (default 256)
+//   slots          counter (default), or ordered: by Fence too a routing fixes its slots
 int sim_create(const SimKernels& kernels, const assay_group_config* config, void** group,
                assay_message* message);
 int sim_run(void* group, const assay_round* rounds, int32_t num_rounds, assay_experts experts,

@@ -52,6 +52,20 @@ typedef struct assay_payload {
   int32_t holds_expert_ids; /* 1: rows are int32 [k]; padding rows must get invalid_expert_id */
 } assay_payload;
 
+/* What a round asks for beyond assay_round, which lies in an array and cannot grow. */
+typedef struct assay_round_more {
+  size_t struct_size;
+  /* Loads of experts that every rank tells every rank in dispatch (model/SPEC.md, MOE-2.10): opaque
+   * words, as many of each rank; 0: none travel. */
+  int32_t num_statistics;
+  const int32_t* const* statistics;    /* [local rank] -> int32 [num_statistics] */
+  int32_t* const* gathered_statistics; /* [local rank] -> int32 [ep, num_statistics] */
+  /* The slots of each local expert (MOE-2.8); list_offsets NULL: no lists are wanted. An entry is
+   * two words: the row [source * max + slot], and the pick k of its token. */
+  int32_t* const* list_offsets; /* [local rank] -> int32 [experts of the rank + 1] into entries */
+  int32_t* const* list_entries; /* [local rank] -> int32 [ep * max * k, 2] */
+} assay_round_more;
+
 typedef struct assay_group_config {
   size_t struct_size;
   int32_t ep_size;
@@ -69,6 +83,14 @@ typedef struct assay_group_config {
    * subject (sim_subject.hpp). */
   const char* options; /* subject-specific "key=value key=value", may be empty */
   uint64_t seed;       /* schedule seed of a simulated subject */
+  /* Appended; NULL: rounds ask for nothing more. Else a subject that serves more asks, within run,
+   * once for each round, and writes what is said there before it calls experts for a rank. It
+   * stays valid until run returns. A subject that does not ask serves no more than assay_round, and
+   * its rounds are skipped. */
+  const assay_round_more* (*more)(void* more_context, int32_t round);
+  void* more_context;
+  int32_t num_statistics; /* capacity: no round has more */
+  int32_t expert_lists;   /* 1: rounds may want slot lists */
 } assay_group_config;
 
 /* One round: dispatch, experts, combine. The caller owns every buffer and keeps it until run

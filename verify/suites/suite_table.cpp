@@ -173,6 +173,38 @@ std::vector<Suite> make_suites() {
   add("one_resident", "Only one group of a rank is in flight at a time", "VER-2.3",
       {.zero_token_ranks = true, .options = "resident_ctas=1"}, shapes(),
       {{&Coverage::zero_token_ranks}});
+  // Every rule is legal by counter; only a subject that knows the option promises the order.
+  auto cases = shapes();
+  for (std::string& line : rounds(6)) cases.push_back(std::move(line));
+  add("ordered_slots", "Slots are numbered in the order of tokens", "KER-1.7",
+      {.payloads = Axes::Payloads::kChanging,
+       .zero_token_ranks = true,
+       .changing_max = true,
+       .options = "slots=ordered"},
+      cases, {remote, {&Coverage::padding_rows}, {&Coverage::max_changes}});
+  add("ordered_masks", "Ordered slots, and ranks die from round to round", "KER-1.7",
+      {.routing = Axes::Routing::kDuplicates,
+       .masks = Axes::Masks::kShrinking,
+       .invalid_percent = 20,
+       .options = "slots=ordered"},
+      rounds(4), {{&Coverage::masked_picks}, {&Coverage::duplicate_picks}});
+  add("statistics", "Every rank tells every rank its experts' loads in dispatch", "MOE-2.10",
+      {.masks = Axes::Masks::kShrinking, .zero_token_ranks = true, .statistics = true}, cases,
+      {{&Coverage::statistics_words}, {&Coverage::mask_changes}, {&Coverage::zero_token_ranks}});
+  for (const bool sentinel : {false, true}) {
+    add(sentinel ? "sentinel_lists" : "slot_lists",
+        sentinel ? "Sentinel: the slots of each local expert, apart from each other"
+                 : "The slots of each local expert, as a gathering GEMM wants them",
+        "MOE-2.8",
+        {.routing = Axes::Routing::kDuplicates,
+         .masks = Axes::Masks::kFixed,
+         .invalid_percent = 20,
+         .zero_token_ranks = true,
+         .changing_max = true,
+         .expert_lists = true,
+         .options = sentinel ? "protocol=sentinel" : ""},
+        cases, {{&Coverage::list_entries}, {&Coverage::duplicate_picks}});
+  }
   add("fp8_recipe", "fp8 rows with scales travel as bytes", "MOE-5.1",
       {.recipe = moe::Recipe::kMxfp8},
       {"ep=4 experts=16 top_k=4 hidden=64 max_tokens=5 tokens=5 "

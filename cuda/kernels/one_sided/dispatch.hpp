@@ -8,6 +8,7 @@
 
 #include "cuda/kernels/one_sided/barrier.hpp"
 #include "cuda/kernels/one_sided/rows.hpp"
+#include "cuda/kernels/one_sided/statistics.hpp"
 
 namespace assay::one_sided {
 inline namespace bodies {  // a mutant's copy has a name of its own here
@@ -56,6 +57,7 @@ ASSAY_HD void dispatch(O& ops, const DispatchParams& p) {
   if (!is_last_group<kTopK>(ops, own.at(group.at.dispatch_ticket))) return;
 
   publish_counts<kTopK>(ops, p);
+  publish_statistics(ops, p);
   const std::uint64_t flag = FlagWord::make(group.layout_digest, phase + 1);
   release_to_peers(ops, group, Site::kDispatchRelease);
   signal_peers(ops, group, group.at.dispatch_flags, flag, Site::kDispatchFlag);
@@ -149,7 +151,10 @@ ASSAY_HD void send_token(O& ops, const DispatchParams& p, InFlight<TokenRows>& m
   for (std::uint32_t k = ops.thread(); k < kTopK; k += ops.group_size()) {
     const std::uint32_t rank = rank_to_send_to<kTopK, Shared>(ops, k, Site::kDispatchShareTarget);
     std::uint32_t slot = kNoTarget;
-    if (rank != kNoTarget)
+    if (rank != kNoTarget && p.ordered_slots)
+      slot = ops.load(as<std::uint32_t>, weak, Site::kDispatchReadSlot,
+                      own.at(group.at.target_slot + (std::uint64_t{token} * kTopK + k) * 4));
+    else if (rank != kNoTarget)
       slot = is_sole_group(ops)
                  ? 0
                  : ops.atomic_add(relaxed_gpu, Site::kDispatchTakeSlot,

@@ -48,13 +48,26 @@ struct PayloadParams {
   std::uint32_t vector_bytes;  // widest of 16 8 4 2 1 that every row's two ends allow
 };
 
+// Words that dispatch by Fence brings to all ranks (SPEC KER-1.8).
+struct StatisticsParams {
+  Address own;          // int32 [count], this rank's own memory
+  std::uint32_t count;  // equal on all ranks; 0: none travel
+};
+
 struct DispatchParams {
   GroupParams group;
   ExpertSplit experts;
   std::uint32_t num_tokens;
   std::uint32_t num_payloads;
-  Address topk_ids;  // int32 [t, top_k], this rank's own memory
+  bool ordered_slots;  // order_slots has run: slots are read, not taken (SPEC KER-1.7)
+  Address topk_ids;    // int32 [t, top_k], this rank's own memory
   PayloadParams payload[kMaxPayloads];
+  StatisticsParams statistics;
+};
+
+struct OrderSlotsParams {
+  DispatchParams dispatch;  // payloads are not looked at
+  std::uint32_t top_k;
 };
 
 struct SanitizeParams {
@@ -62,6 +75,31 @@ struct SanitizeParams {
   std::uint64_t ids_offset;  // of int32 [ep, max, top_k] in the window
   std::uint32_t top_k;
   std::int32_t invalid_expert_id;
+};
+
+// An entry of a slot list: the row [source * max + slot] in its low half, the pick in its high one.
+// The pick's router weight is at [row, pick] of the payload of weights.
+struct ListEntry {
+  ASSAY_HD static constexpr std::uint64_t make(std::uint64_t row, std::uint32_t pick) {
+    return row | std::uint64_t{pick} << 32;
+  }
+  ASSAY_HD static constexpr std::uint32_t row(std::uint64_t entry) {
+    return static_cast<std::uint32_t>(entry);
+  }
+  ASSAY_HD static constexpr std::uint32_t pick(std::uint64_t entry) {
+    return static_cast<std::uint32_t>(entry >> 32);
+  }
+};
+
+struct ExpertListParams {
+  GroupParams group;
+  std::uint64_t ids_offset;  // of int32 [ep, max, top_k] in the window
+  Address offsets;           // u32 [local experts + 1] into entries, this rank's own memory
+  Address entries;           // ListEntry [at most ep * max * top_k], this rank's own memory
+  std::uint32_t top_k;
+  std::uint32_t first_expert;  // of this rank, as the ids name it
+  std::uint32_t num_local_experts;
+  bool rows_lie_apart;  // by Sentinel: there are no counts, ids say which rows hold a token
 };
 
 struct StageParams {

@@ -34,6 +34,7 @@ struct WorkspaceOffsets {
   std::uint64_t combine_flags;        // u64 [ep]
   std::uint64_t send_counters;        // u32 [ep]: slots taken at each target, zero between rounds
   std::uint64_t recv_counters;        // u32 [ep]: rows that came from each source
+  std::uint64_t statistics;           // i32 [ep, words of the round]: what each source told
   std::uint64_t target_rank;          // i32 [t, top_k], -1 where nothing was sent
   std::uint64_t target_slot;          // i32 [t, top_k], -1 where nothing was sent
   SentinelOffsets sentinel;

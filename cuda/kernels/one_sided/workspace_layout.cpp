@@ -41,11 +41,13 @@ Expected<Workspace> Workspace::make(const GroupCapacity& c) {
   if (c.ep_size < 1 || c.ep_size > static_cast<std::int32_t>(kMaxRanks))
     return bad_input(fmt::format("ep_size is {}; allowed are 1 to {}", c.ep_size, kMaxRanks));
   if (c.top_k < 1 || c.max_tokens_per_rank < 1 || c.payload_bytes_total < 1 || c.row_bytes < 1 ||
-      c.staged_row_bytes < 0)
+      c.staged_row_bytes < 0 || c.num_statistics < 0)
     return bad_input(fmt::format(
         "a group's capacity has top_k {}, max_tokens_per_rank {}, {} payload bytes per token, {} "
-        "bytes per row and {} per staged row; at least 1 is needed of each, 0 for the last",
-        c.top_k, c.max_tokens_per_rank, c.payload_bytes_total, c.row_bytes, c.staged_row_bytes));
+        "bytes per row, {} per staged row and {} statistics; at least 1 is needed of each, 0 for "
+        "the last two",
+        c.top_k, c.max_tokens_per_rank, c.payload_bytes_total, c.row_bytes, c.staged_row_bytes,
+        c.num_statistics));
   if (c.sentinel_max_tokens < 0 || c.sentinel_max_tokens > c.max_tokens_per_rank)
     return bad_input(
         fmt::format("sentinel_max_tokens is {}; allowed are 0 to the group's capacity {}",
@@ -64,6 +66,7 @@ Expected<Workspace> Workspace::make(const GroupCapacity& c) {
            {"payload padding", kRowAlignment * kMaxPayloads},
            {"row bytes", u64(c.row_bytes)},
            {"staged row bytes", u64(c.staged_row_bytes)},
+           {"statistics", u64(c.num_statistics)},
            {"sentinel max", u64(c.sentinel_max_tokens)},
            {"generation", u64(c.dispatch_generations)},
            {"combine generation", u64(c.combine_generations)},
@@ -87,6 +90,11 @@ Expected<Workspace> Workspace::make(const GroupCapacity& c) {
             kLineBytes,
             "slots taken at each target, zero between rounds"},
            {"recv_counters", 4, {"ep"}, kLineBytes, "rows that came from each source"},
+           {"statistics",
+            4,
+            {"ep", "statistics"},
+            kLineBytes,
+            "loads of experts as each source told them, [ep, words of the round]"},
            {"target_rank", 4, {"max", "top_k"}, kLineBytes, "-1 where nothing was sent"},
            {"target_slot", 4, {"max", "top_k"}, kLineBytes, "-1 where nothing was sent"},
            {"payload_rows",
@@ -177,6 +185,7 @@ WorkspaceOffsets Workspace::offsets() const {
   offsets.combine_flags = at("combine_flags");
   offsets.send_counters = at("send_counters");
   offsets.recv_counters = at("recv_counters");
+  offsets.statistics = at("statistics");
   offsets.target_rank = at("target_rank");
   offsets.target_slot = at("target_slot");
   offsets.sentinel = {at("sentinel_dispatch_phase"),  at("sentinel_combine_phase"),
@@ -230,6 +239,7 @@ std::uint32_t Workspace::round_digest(const RoundShape& round) const {
   digest.add(round.payload_bytes.size());
   for (const std::uint64_t bytes : round.payload_bytes) digest.add(bytes);
   for (const std::uint64_t word : round.alive.word) digest.add(word);
+  digest.add(u64(round.num_statistics));
   return digest.value();
 }
 

@@ -26,6 +26,7 @@ struct GroupCapacity {
   // constants say are for those who want to see it fail.
   std::int32_t dispatch_generations = kDispatchGenerations;
   std::int32_t combine_generations = kCombineGenerations;
+  std::int32_t num_statistics = 0;  // words that a rank may tell all others in a dispatch
 
   // A slot is used again two rounds later, because a sender hears only in the round between that
   // the receiver has armed it; a cell in the next round, because a dispatch lies between.
@@ -41,6 +42,7 @@ struct RoundShape {
   std::int32_t max_tokens_per_rank = 1;
   std::vector<std::uint64_t> payload_bytes;  // per token, in wire order
   AliveRanks alive{};
+  std::int32_t num_statistics = 0;  // words of each rank
 };
 
 struct WindowRange {
