@@ -86,6 +86,7 @@ __global__ void one_sided_kernel(
   __shared__ std::uint32_t shared[Body::kSharedWords];
   const std::uint32_t index = index_of_rank(launch.ranks);
   PtxOps ops = ops_of_rank(launch.ranks, index, shared);
+  ops.launch_dependents(Site::kNone);  // each waits for this grid first of all (SPEC CUD-3.4)
   Body::run(ops, launch.params[index]);
 }
 

@@ -44,6 +44,26 @@ TEST_CASE("rounds of any group give legal rows and sums", "[CUD-1.3][CUD-2.2]") 
   }
 }
 
+TEST_CASE("any number of threads gives legal rounds, overlapping or not", "[CUD-3.3][CUD-3.4]") {
+  for (const Communicator& communicator : communicators()) {
+    auto rounds = SmallRounds::make(communicator);
+    REQUIRE(rounds.has_value());
+    for (const std::uint32_t threads : {0u, 32u, 96u, 256u})
+      for (const bool overlaps : {false, true}) {
+        rounds->how.threads = threads;
+        rounds->how.overlaps = overlaps;
+        const std::int32_t tokens = overlaps ? 8 : 1;
+        REQUIRE(sentence(rounds->write(tokens, 1)) == "");
+        for (int round = 0; round < 20; ++round)  // back to back, each in the last one's tail
+          REQUIRE(sentence(rounds->enqueue(tokens, 0, communicator.local_ranks().size(), kLong)) ==
+                  "");
+        REQUIRE(sentence(rounds->wait()) == "");
+        CHECK(sentence(rounds->group().check()) == "");
+        CHECK(sentence(rounds->check(tokens, 1)) == "");
+      }
+  }
+}
+
 TEST_CASE("a rank that does not come is told by all, and the group goes on after recovery",
           "[CUD-4.1][CUD-4.3][CUD-4.4]") {
   for (const Communicator& communicator : communicators()) {

@@ -159,12 +159,12 @@ Status enqueue(const void* kernel, std::span<const LaunchedRank> ranks,
   cudaLaunchAttribute overlap{};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t how{};
-  how.gridDim = dim3(first_block.back());
-  how.blockDim = dim3(threads);
-  how.stream = static_cast<cudaStream_t>(config.stream.handle);
-  how.attrs = &overlap;
-  how.numAttrs = config.overlaps ? 1 : 0;
+  const cudaLaunchConfig_t how{dim3(first_block.back()),
+                               dim3(threads),
+                               0,
+                               static_cast<cudaStream_t>(config.stream.handle),
+                               &overlap,
+                               config.overlaps ? 1u : 0u};
   ASSAY_CUDA(cudaLaunchKernelExC(&how, kernel, arguments), "kernel launch");
   return Done{};
 }

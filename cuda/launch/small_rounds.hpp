@@ -31,6 +31,8 @@ class SmallRounds {
     return request;
   }
 
+  LaunchConfig how;  // of every launch, but for its stream and time
+
   // Streams, inputs and expert rows of the local ranks.
   static Expected<SmallRounds> make(const Communicator& communicator) {
     ASSAY_TRY(const one_sided::Workspace workspace,
@@ -91,7 +93,7 @@ class SmallRounds {
       combine.push_back(combine_params(i, tokens, max_tokens));
       if (emulated && i + 1 < last) continue;
       DeviceScope scope(local()[i].device);
-      LaunchConfig launch;
+      LaunchConfig launch = how;
       launch.timeout_ns = timeout_ns;
       launch.stream.handle = stream(i);
       ASSAY_CHECK(group_.kernels().dispatch(ranks, dispatch, launch));

@@ -24,8 +24,8 @@ namespace {
 
 Expected<CudaOptions> parse_options(std::string_view text) {
   static constexpr std::string_view kKeys[] = {
-      "ranks",   "threads",  "timeout_ms", "delay_us",    "skew_us", "graph", "overlap",
-      "replays", "protocol", "slots",      "first_epoch", "sentinel_max_tokens"};
+      "ranks",   "threads", "timeout_ms", "delay_us", "skew_us",     "graph",
+      "overlap", "replays", "protocol",   "slots",    "first_epoch", "sentinel_max_tokens"};
   const auto parsed = parse_key_values(text, kKeys);
   if (!parsed) return unsupported(parsed.error().sentence);
   CudaOptions options;

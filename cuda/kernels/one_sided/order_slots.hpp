@@ -50,8 +50,8 @@ ASSAY_HD void order_slots_at(O& ops, const OrderSlotsParams& p, std::uint32_t ta
               own.at(group.at.target_slot + (std::uint64_t{token} * p.top_k + k) * 4), slot);
     ++slot;
   }
-  // What dispatch's groups would have counted; dispatch publishes it and sets it back. A dispatch of
-  // one group, and so of at most one token, neither reads nor resets these words.
+  // What dispatch's groups would have counted; dispatch publishes it and sets it back. A dispatch
+  // of one group, and so of at most one token, neither reads nor resets these words.
   if (ops.thread() == 0 && tokens > 1)
     ops.store(weak, Site::kOrderSlotsStoreCount,
               own.at(group.at.send_counters + std::uint64_t{target} * 4), prefix.total);
