@@ -73,11 +73,11 @@ Status OneSidedKernels::load(std::uint32_t threads) {
       cudaFuncAttributes attributes{};  // asking for them loads the code (SPEC CUD-2.2)
       ASSAY_CUDA(cudaFuncGetAttributes(&attributes, function), "loading a one-sided kernel");
       const auto most = static_cast<std::uint32_t>(attributes.maxThreadsPerBlock);
-      if (most < std::max(threads, kThreads))
+      if (most < std::max(threads, kGroupThreads))
         return unsupported(
             fmt::format("a one-sided kernel runs with at most {} threads per block, {} were asked "
                         "for",
-                        most, std::max(threads, kThreads)));
+                        most, std::max(threads, kGroupThreads)));
       // The same code on every device.
       if (function == kernel.single) most_threads_[static_cast<std::size_t>(i)] = most;
     }
@@ -95,7 +95,7 @@ Status OneSidedKernels::load(std::uint32_t threads) {
 std::uint32_t OneSidedKernels::threads_for(Step step, std::uint64_t vectors,
                                            std::uint32_t groups) const {
   constexpr std::uint64_t kWarp = 32, kLeast = 128;
-  if (groups > multiprocessors_) return kThreads;
+  if (groups > multiprocessors_) return kGroupThreads;
   const std::uint64_t most = most_threads_[static_cast<std::size_t>(step)] / kWarp * kWarp;
   const std::uint64_t passes = std::max<std::uint64_t>(1, (vectors + most - 1) / most);
   const std::uint64_t threads = ((vectors + passes - 1) / passes + kWarp - 1) / kWarp * kWarp;
@@ -133,10 +133,10 @@ std::uint64_t vectors_of(const SentinelCombineParams& p, std::uint64_t pulled_by
   return vectors_of(p.combine, pulled_bytes);
 }
 // These share all rows out over a grid of their own size.
-std::uint64_t vectors_of(const SanitizeParams&, std::uint64_t) { return kThreads; }
-std::uint64_t vectors_of(const StageParams&, std::uint64_t) { return kThreads; }
-std::uint64_t vectors_of(const OrderSlotsParams&, std::uint64_t) { return kThreads; }
-std::uint64_t vectors_of(const ExpertListParams&, std::uint64_t) { return kThreads; }
+std::uint64_t vectors_of(const SanitizeParams&, std::uint64_t) { return kGroupThreads; }
+std::uint64_t vectors_of(const StageParams&, std::uint64_t) { return kGroupThreads; }
+std::uint64_t vectors_of(const OrderSlotsParams&, std::uint64_t) { return kGroupThreads; }
+std::uint64_t vectors_of(const ExpertListParams&, std::uint64_t) { return kGroupThreads; }
 bool waits_for_peers(Step step) {
   return step == Step::kDispatch || step == Step::kCombine || step >= Step::kSentinelDispatch;
 }
@@ -188,7 +188,7 @@ Status OneSidedKernels::launch(Step step, std::span<const LaunchedRank> ranks,
             : threads_for(step, vectors_of(params[0], pulled_bytes_), first_block.back());
     return enqueue<1>(of(step).single, ranks, params, first_block, config, threads);
   }
-  const std::uint32_t threads = config.threads != 0 ? config.threads : kThreads;
+  const std::uint32_t threads = config.threads != 0 ? config.threads : kGroupThreads;
   if (waits_for_peers(step)) {
     ASSAY_TRY(const std::uint32_t resident, resident_blocks(step, threads));
     if (first_block.back() > resident)

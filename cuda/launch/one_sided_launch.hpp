@@ -70,7 +70,7 @@ struct LaunchConfig {
 };
 
 // Threads of a group where a launch has many groups, or several ranks'.
-inline constexpr std::uint32_t kThreads = 256;
+inline constexpr std::uint32_t kGroupThreads = 256;
 
 // Ranks that one launch may hold: their parameters must fit a kernel's (SPEC CUD-1.3).
 inline constexpr int kRanksPerLaunch = 64;
@@ -114,7 +114,7 @@ class OneSidedKernels {
   Expected<std::uint32_t> resident_blocks(Step step, std::uint32_t threads) const;
 
   // Threads of a group for a launch of one rank with so many groups, each of which moves so many
-  // 16-byte vectors; of several ranks, whose blocks must be resident together, kThreads.
+  // 16-byte vectors; of several ranks, whose blocks must be resident together, kGroupThreads.
   std::uint32_t threads_for(Step step, std::uint64_t vectors, std::uint32_t groups) const;
 
  private:
