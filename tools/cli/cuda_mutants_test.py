@@ -96,7 +96,7 @@ class CudaMutants(Command):
                 report = json.loads(wrong.stdout)["report"]
                 self.assertIn(head["caught-by"], {m["check"] for m in report["mismatches"]})
                 checked += 1
-        self.assertGreaterEqual(checked, 43)
+        self.assertGreaterEqual(checked, 54)
 
     def test_this_program_holds_none(self):
         self.refuse("verify", "--suite", "dispatch", "--subject", "cuda", "--mutant",

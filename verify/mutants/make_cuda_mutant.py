@@ -28,6 +28,8 @@ PROFILE_VARIANTS = {"assay-oneside": "R2", "flashinfer-oneside@0.6.0": "R1+ftz",
 # A kernel as a Step and as a body of kernel_table.cuh.
 KERNELS = {
     "dispatch": ("kDispatch", "FenceDispatch<{top_k}>"),
+    "order_slots": ("kOrderSlots", "OrderSlots"),
+    "expert_lists": ("kExpertLists", "ExpertLists"),
     "sanitize": ("kSanitize", "FenceSanitize"),
     "stage": ("kStage", "FenceStage<Bf16>"),
     "combine": ("kCombine", "FenceCombine<Sum::{sum}, Bf16, Bf16, {top_k}>"),
