@@ -56,8 +56,7 @@ Status CudaWorker::prepare() {
   ASSAY_CHECK(CudaSeat::grow(seat_.out, out_pitch_ * u64(num_ranks_), "combined rows"));
   // Everything that OneSidedGroup::make did not set.
   const std::uint64_t tables = plan_.workspace.layout().offset_bytes("recv_counters");
-  ASSAY_CHECK(copies_.fill(window_area(tables), kPoison,
-                           std::min(plan_.workspace.window_bytes() - tables, kWholeBufferMax)));
+  ASSAY_CHECK(copies_.fill(window_area(tables), kPoison, plan_.workspace.window_bytes() - tables));
   ASSAY_CHECK(copies_.fill({seat_.out.address(), out_pitch_}, kPoison, out_pitch_));
   return wait("preparation");
 }
