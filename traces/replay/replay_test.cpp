@@ -209,17 +209,24 @@ TEST_CASE("a replay finds every mutant that its rounds can tell from the right k
       {"zero_token_rank_silent", {.ep_size = 8}},
       {"stride_rounded_up", {.max_tokens_per_rank = 5}},
       {"slot_not_atomic", {.subject_options = "longest_run=1"}},
+      {"slots_reversed", {.subject_options = "slots=ordered"}},
+      {"slots_from_counter", {.subject_options = "slots=ordered longest_run=1"}},
+      {"ordered_count_missing", {.subject_options = "slots=ordered"}},
       {"sentinel_tail_not_armed", {.recipe = moe::Recipe::kMxfp8, .hidden_size = 36}},
       {"payload_tail_lost", {.recipe = moe::Recipe::kMxfp8, .hidden_size = 36}},
       {"f32_for_payload", {.profile = *moe::find_combine_profile("flashinfer-oneside@0.6.0")}},
       {"position_for_compact", {.profile = *moe::find_combine_profile("trtllm-oneside@compact")}}};
   // No trace has dead ranks, ids of num_experts or more, or 4 GiB of rows; a replay does not
-  // combine in low precision.
+  // combine in low precision, and asks for neither slot lists nor statistics.
   const std::set<std::string> out_of_reach = {
-      "dead_count_kept",      "mask_ignored",
-      "waits_for_dead_ranks", "sentinel_waits_for_dead_ranks",
-      "minus_one_to_rank_0",  "past_end_to_last_rank",
-      "offset_in_32_bits",    "stage_truncates"};
+      "dead_count_kept",          "mask_ignored",
+      "waits_for_dead_ranks",     "sentinel_waits_for_dead_ranks",
+      "minus_one_to_rank_0",      "past_end_to_last_rank",
+      "offset_in_32_bits",        "stage_truncates",
+      "lists_duplicates_dropped", "lists_empty_by_sentinel",
+      "lists_foreign_experts",    "lists_threads_reversed",
+      "statistics_after_flags",   "statistics_of_another",
+      "statistics_of_dead_ranks", "statistics_without_barrier"};
   const Trace trace = small_trace({.tokens_per_step = 7});
   const Trace top_12 = small_trace({.experts = 16, .top_k = 12});
   for (const verify::Mutant& mutant : verify::mutants()) {
