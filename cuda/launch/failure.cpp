@@ -37,8 +37,9 @@ std::string sentence_of(RankId rank, const RankStatus& status) {
   return fmt::format(
       "rank {} gave up in the {} of round {}: {} {}: seen {:#018x}, expected {:#018x}",
       rank.value(), before % 2 == 0 ? "dispatch" : "combine", before / 2,
-      status.failure == Failure::kTimeOut ? "no word in time from rank"
-                                          : "other sizes, payloads or living ranks at rank",
+      status.failure == Failure::kTimeOut
+          ? "no word in time from rank"
+          : "other sizes, payloads, statistics or living ranks at rank",
       status.peer, status.seen, status.expected);
 }
 

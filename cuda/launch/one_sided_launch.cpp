@@ -58,9 +58,11 @@ Expected<OneSidedKernels> OneSidedKernels::find(const KernelRequest& request) {
     if (kernels.of(step).single != nullptr && kernels.of(step).several != nullptr) continue;
     if (step == Step::kStage) continue;  // e4m3 rows need none
     if (step >= Step::kSentinelDispatch && !request.sentinel) continue;
-    return unsupported(
-        fmt::format("this build has no {} kernel for top_k {}{}", step_name(step), request.top_k,
-                    step == Step::kCombine ? " with this arithmetic and format" : ""));
+    return unsupported(fmt::format("this build has no {} kernel for top_k {}{}", step_name(step),
+                                   request.top_k,
+                                   step == Step::kCombine || step == Step::kSentinelCombine
+                                       ? " with this arithmetic and format"
+                                       : ""));
   }
   return kernels;
 }
@@ -75,9 +77,8 @@ Status OneSidedKernels::load(std::uint32_t threads) {
       const auto most = static_cast<std::uint32_t>(attributes.maxThreadsPerBlock);
       if (most < std::max(threads, kGroupThreads))
         return unsupported(
-            fmt::format("a one-sided kernel runs with at most {} threads per block, {} were asked "
-                        "for",
-                        most, std::max(threads, kGroupThreads)));
+            fmt::format("the {} kernel runs with at most {} threads per block; {} are needed",
+                        step_name(static_cast<Step>(i)), most, std::max(threads, kGroupThreads)));
       // The same code on every device.
       if (function == kernel.single) most_threads_[static_cast<std::size_t>(i)] = most;
     }
@@ -90,16 +91,11 @@ Status OneSidedKernels::load(std::uint32_t threads) {
   return Done{};
 }
 
-// With a group to each multiprocessor or fewer, what counts is how long one group takes: a thread
-// for each vector of its row. Else many groups share a multiprocessor (SPEC CUD-3.3).
 std::uint32_t OneSidedKernels::threads_for(Step step, std::uint64_t vectors,
                                            std::uint32_t groups) const {
-  constexpr std::uint64_t kWarp = 32, kLeast = 128;
-  if (groups > multiprocessors_) return kGroupThreads;
-  const std::uint64_t most = most_threads_[static_cast<std::size_t>(step)] / kWarp * kWarp;
-  const std::uint64_t passes = std::max<std::uint64_t>(1, (vectors + most - 1) / most);
-  const std::uint64_t threads = ((vectors + passes - 1) / passes + kWarp - 1) / kWarp * kWarp;
-  return static_cast<std::uint32_t>(std::clamp(threads, std::min(kLeast, most), most));
+  const std::uint32_t most = most_threads_[static_cast<std::size_t>(step)];
+  CONTRACT(most != 0, step_name(step));  // load() comes first
+  return group_threads(vectors, groups, most, multiprocessors_);
 }
 
 Expected<std::uint32_t> OneSidedKernels::resident_blocks(Step step, std::uint32_t threads) const {

@@ -10,6 +10,7 @@
 #include <span>
 
 #include "cuda/kernels/one_sided/params.hpp"
+#include "cuda/launch/group_threads.hpp"
 #include "model/core/expected.hpp"
 
 namespace assay::cuda {
@@ -69,9 +70,6 @@ struct LaunchConfig {
   Stream stream;
 };
 
-// Threads of a group where a launch has many groups, or several ranks'.
-inline constexpr std::uint32_t kGroupThreads = 256;
-
 // Ranks that one launch may hold: their parameters must fit a kernel's (SPEC CUD-1.3).
 inline constexpr int kRanksPerLaunch = 64;
 
@@ -127,7 +125,7 @@ class OneSidedKernels {
   std::array<KernelPair, kSteps> kernels_;
   std::array<std::uint32_t, kSteps> most_threads_{};  // of a launch of one rank; 0: not loaded
   std::uint64_t pulled_bytes_ = 2;                    // of an element that combine reads
-  std::uint32_t multiprocessors_ = 132;               // of the smallest device that has loaded them
+  std::uint32_t multiprocessors_ = 132;               // of the last device that loaded them
 };
 
 }  // namespace assay::cuda

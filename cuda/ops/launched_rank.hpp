@@ -3,6 +3,7 @@
 // it waits before it begins (SPEC CUD-4.2); what it does there is the body's text.
 #pragma once
 
+#include "cuda/ops/dependent_launch.hpp"
 #include "cuda/ops/ptx_ops.hpp"
 #include "cuda/ops/rank_launch.hpp"
 
@@ -22,6 +23,7 @@ template <int kRanksMax>
 __device__ PtxOps ops_of_rank(const RanksOfLaunch<kRanksMax>& ranks, std::uint32_t index,
                               std::uint32_t* shared) {
   if (ranks.delay_ns[index] != 0) {
+    wait_for_kernel_before();  // a delay that ran while that kernel does would be none
     std::uint64_t start, now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
     do asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));

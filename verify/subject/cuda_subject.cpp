@@ -55,7 +55,7 @@ Expected<CudaOptions> parse_options(std::string_view text) {
       ASSAY_TRY(options.protocol.sentinel_max_tokens,
                 parse_integer<std::int32_t>(key, value, 1, 0x7FFFFFFF));
     } else {
-      const bool may_be_0 = key != "threads" && key != "timeout_ms";
+      const bool may_be_0 = key != "timeout_ms";
       for (const auto& [name, number] : numbers)
         if (name == key) {
           ASSAY_TRY(*number, parse_integer<std::uint32_t>(key, value, may_be_0 ? 0 : 1,
@@ -198,7 +198,8 @@ class CudaGroup {
     for (const assay_round& round : rounds) {
       std::uint32_t here = 0;
       for (std::int32_t rank = 0; rank < plan_.config.ep_size; ++rank) {
-        const std::uint32_t blocks = std::max(tokens_of(round, RankId(rank)), 1u);
+        // As many as Sentinel has, which are more.
+        const std::uint32_t blocks = sentinel_groups(plan_, tokens_of(round, RankId(rank)));
         here = place_->communicator.is_emulated() ? here + blocks : std::max(here, blocks);
       }
       most = std::max(most, here);

@@ -15,7 +15,7 @@ namespace assay::verify {
 //   sentinel_max_tokens   for "auto": larger rounds go by Fence (default 256)
 //   slots      "counter" (default), or "ordered": by Fence too a routing fixes its slots
 //   first_epoch   even; where the phases begin (default 0)
-//   threads    of a group (default: the launcher's choice, SPEC CUD-3.3)
+//   threads    of a group (default 256; 0: the launcher's choice, SPEC CUD-3.3)
 //   overlap    1: a kernel may begin while the one before it still runs (SPEC CUD-3.4)
 //   timeout_ms budget of one wait (default 10000)
 //   delay_us   up to so long each rank's kernels wait on the device before they begin, at random

@@ -23,8 +23,10 @@ TEST_CASE("rounds under stress conform", "[CUD-4.2][CUD-5.1][CUD-5.3][CUD-5.4]")
   const auto subject = load_subject("cuda");
   REQUIRE(subject.has_value());
   for (const std::string& place : places())
-    for (const char* stress : {"", " delay_us=200", " skew_us=200", " graph=1", " replays=20",
-                               " graph=1 replays=3 delay_us=20", " first_epoch=4294967290"}) {
+    for (const char* stress :
+         {"", " delay_us=200", " skew_us=200", " graph=1", " replays=20",
+          " graph=1 replays=3 delay_us=20", " first_epoch=4294967290", " slots=ordered",
+          " overlap=1 graph=1 replays=3", " threads=0", " threads=96"}) {
       SuiteOptions options;
       options.budget_seconds = 0;
       options.subject_options = place + stress;

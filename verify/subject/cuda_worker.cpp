@@ -73,7 +73,11 @@ Status CudaWorker::write_inputs(const assay_round& round, const RoundPlan& plan)
                      round.payloads[i].bytes_per_token,
                      [&](RankId rank) { return round.payload_rows[i][of(rank)]; }));
   ASSAY_CHECK(write_statistics(plan, staging));
-  // What the round before left in tables, lists and outputs must not pass for this round's.
+  return poison_written(plan);
+}
+
+// What a round before left in tables, lists and outputs must not pass for this round's.
+Status CudaWorker::poison_written(const RoundPlan& plan) {
   const std::uint64_t table = u64(plan_.config.max_tokens_per_rank) * u64(plan_.config.top_k) * 4;
   const auto offsets = plan_.workspace.offsets();
   ASSAY_CHECK(copies_.fill(window_area(offsets.target_rank), kPoison, table));
@@ -107,7 +111,7 @@ Status CudaWorker::replay(const assay_round& round, const RoundPlan& plan) {
     ASSAY_CHECK(round_graph_.launch(seat_.stream));
     if (i % 256 == 255) ASSAY_CHECK(wait("graph replays"));
   }
-  return copies_.fill({seat_.out.address(), out_pitch_}, kPoison, out_pitch_);
+  return poison_written(plan);
 }
 
 Status CudaWorker::poison_received(const assay_round& round, const RoundPlan& plan) {
@@ -125,7 +129,7 @@ Status CudaWorker::launch_dispatch(const assay_round& round, const RoundPlan& pl
     std::vector<one_sided::SentinelDispatchParams> params;
     for (const RankId rank : ranks(plan))
       params.push_back(sentinel_dispatch_params(plan_, plan, round, rank, memory_of(rank),
-                                                waiters(round, rank)));
+                                                waiters(round, plan, rank)));
     ASSAY_CHECK(group_.kernels().dispatch(launched(plan), params, launch_));
     return launch_lists(plan);
   }
@@ -157,18 +161,19 @@ Status CudaWorker::launch_lists(const RoundPlan& plan) {
 
 // Every block waits: a launch of several ranks has all of them resident, and a rank alone on its
 // device waits in as many as the device surely holds.
-std::uint32_t CudaWorker::waiters(const assay_round& round, RankId rank) const {
+std::uint32_t CudaWorker::waiters(const assay_round& round, const RoundPlan& plan,
+                                  RankId rank) const {
   constexpr std::uint32_t kResident = 128;  // one per multiprocessor of the smallest such GPU
   const std::uint32_t groups = sentinel_groups(plan_, tokens_of(round, rank));
-  return num_ranks_ == 1 ? std::min(groups, kResident) : groups;
+  return ranks(plan).size() == 1 ? std::min(groups, kResident) : groups;
 }
 
 Status CudaWorker::launch_combine(const assay_round& round, const RoundPlan& plan) {
   if (plan.protocol == one_sided::Protocol::kSentinel) {
     std::vector<one_sided::SentinelCombineParams> params;
     for (const RankId rank : ranks(plan))
-      params.push_back(
-          sentinel_combine_params(plan_, plan, round, rank, memory_of(rank), waiters(round, rank)));
+      params.push_back(sentinel_combine_params(plan_, plan, round, rank, memory_of(rank),
+                                               waiters(round, plan, rank)));
     return group_.kernels().combine(launched(plan), params, launch_);
   }
   if (plan_.pulled == one_sided::RowFormat::kE4m3) {

@@ -22,7 +22,7 @@ struct CudaOptions {
   std::string ranks = "auto";
   ProtocolOption protocol;
   bool ordered_slots = false;
-  std::uint32_t threads = 0;  // 0: the launcher's choice
+  std::uint32_t threads = 256;  // 0: the launcher's choice
   std::uint32_t timeout_ms = 10'000;
   std::uint32_t delay_us = 0;
   std::uint32_t skew_us = 0;
@@ -101,7 +101,8 @@ class CudaWorker {
   Status write_expert_rows(const assay_round& round, const RoundPlan& plan);
   Status check_canaries(const assay_round& round, RankId rank, const std::byte* out) const;
   std::vector<cuda::LaunchedRank> launched(const RoundPlan& plan);
-  std::uint32_t waiters(const assay_round& round, RankId rank) const;
+  std::uint32_t waiters(const assay_round& round, const RoundPlan& plan, RankId rank) const;
+  Status poison_written(const RoundPlan& plan);
   void pause();
 
   const GroupPlan& plan_;

@@ -312,7 +312,8 @@ Status status_of(RankId rank, const std::byte* bytes) {
   const bool timed_out = status.failure == static_cast<std::uint32_t>(one_sided::Failure::kTimeOut);
   return bad_input(fmt::format(
       "rank {} gave up: {} in epoch {}, waiting for peer {}: word {:#018x}, expected {:#018x}",
-      rank.value(), timed_out ? "time-out" : "the peer runs other sizes or another payload set",
+      rank.value(),
+      timed_out ? "time-out" : "the peer runs other sizes, payloads, statistics or living ranks",
       status.epoch, status.peer, status.seen, status.expected));
 }
 

@@ -99,8 +99,14 @@ template <Ops O>
 ASSAY_HD void list_experts(O& ops, const ExpertListParams& p) {
   ops.wait_for_grid(Site::kExpertListsWaitForGrid);
   const Address status = p.group.window.of(ops.rank()).at(p.group.at.status);
-  // After a failed dispatch, counts and rows may still be arriving (SPEC KER-3.3).
-  if (ops.load(as<std::uint32_t>, weak, Site::kExpertListsReadStatus, status) != 0) return;
+  // After a failed dispatch, counts and rows may still be arriving (SPEC KER-3.3). Whoever follows
+  // the lists on the stream finds them empty.
+  if (ops.load(as<std::uint32_t>, weak, Site::kExpertListsReadStatus, status) != 0) {
+    if (ops.cta() != 0) return;
+    for (std::uint32_t i = ops.thread(); i <= p.num_local_experts; i += ops.group_size())
+      ops.store(weak, Site::kExpertListsStoreOffset, p.offsets.at(std::uint64_t{i} * 4), 0u);
+    return;
+  }
   for (std::uint32_t expert = ops.cta(); expert < p.num_local_experts; expert += ops.num_ctas())
     list_expert(ops, p, expert);
 }

@@ -1,0 +1,28 @@
+// How many threads each group of a one-sided launch has where nobody asked for a number. Decides
+// SPEC CUD-3.3; which vectors and groups a launch has is one_sided_launch.cpp's.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace assay::cuda {
+
+// Where a launch has many groups, or several ranks'.
+inline constexpr std::uint32_t kGroupThreads = 256;
+
+// vectors: of 16 bytes, that a group moves. groups: of the launch, all of one rank. most: threads
+// that the kernel's registers allow, at least a warp. With a group to each multiprocessor or fewer,
+// what counts is how long one group takes: a thread for each vector, in equal passes where there
+// are not so many. Else groups share a multiprocessor.
+constexpr std::uint32_t group_threads(std::uint64_t vectors, std::uint32_t groups,
+                                      std::uint32_t most, std::uint32_t multiprocessors) {
+  constexpr std::uint64_t kWarp = 32, kLeast = 128;
+  if (groups > multiprocessors) return kGroupThreads;
+  const std::uint64_t whole_warps = most / kWarp * kWarp;
+  const std::uint64_t passes =
+      std::max<std::uint64_t>(1, (vectors + whole_warps - 1) / whole_warps);
+  const std::uint64_t each = ((vectors + passes - 1) / passes + kWarp - 1) / kWarp * kWarp;
+  return static_cast<std::uint32_t>(std::clamp(each, std::min(kLeast, whole_warps), whole_warps));
+}
+
+}  // namespace assay::cuda

@@ -1,0 +1,33 @@
+// The width of groups where the launcher chooses it.
+#include "cuda/launch/group_threads.hpp"
+
+#include "model/core/testing.hpp"
+
+namespace assay::cuda {
+namespace {
+
+TEST_CASE("few groups have a thread for each vector, in equal passes", "[CUD-3.3]") {
+  CHECK(group_threads(640, 1, 1024, 132) == 640);
+  CHECK(group_threads(641, 132, 1024, 132) == 672);  // whole warps
+  CHECK(group_threads(896, 8, 768, 132) == 448);     // two passes
+  CHECK(group_threads(896, 8, 500, 132) == 448);     // 480 threads are whole warps
+  CHECK(group_threads(3, 1, 1024, 132) == 128);
+  CHECK(group_threads(0, 1, 64, 132) == 64);  // no more than the kernel has
+  CHECK(group_threads(640, 133, 1024, 132) == kGroupThreads);
+}
+
+TEST_CASE("a chosen width is whole warps, allowed, and never needs a pass more", "[CUD-3.3]") {
+  testing::prop("width of a group", [] {
+    const auto vectors = *rc::gen::inRange<std::uint64_t>(0, 20'000);
+    const auto most = *rc::gen::inRange<std::uint32_t>(32, 1025);
+    const std::uint64_t warps = most / 32 * 32;
+    const std::uint64_t threads = group_threads(vectors, 1, most, 1);
+    RC_ASSERT(threads % 32 == 0u);
+    RC_ASSERT(threads > 0u);
+    RC_ASSERT(threads <= most);
+    RC_ASSERT((vectors + threads - 1) / threads == (vectors + warps - 1) / warps);
+  });
+}
+
+}  // namespace
+}  // namespace assay::cuda
