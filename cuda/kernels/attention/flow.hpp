@@ -159,7 +159,8 @@ ASSAY_DEVICE ASSAY_INLINE void compute(Io& io, const TileRanges& mine, R& rings,
 
 // One unit's work where nothing is pending from tile to tile: a tile's product takes its operand,
 // or its sum (fp8, SPEC ATT-6.2), from the registers of the scores. What hides its time is that
-// other units are elsewhere.
+// other units are elsewhere. exponentials() and narrow() are of what the product begins with; the
+// rest is computed by add_product(), behind its first part.
 template <class Io, class R>
 ASSAY_DEVICE ASSAY_INLINE void compute_in_turn(Io& io, const TileRanges& mine, R& rings,
                                                std::uint32_t& q_parity) {
