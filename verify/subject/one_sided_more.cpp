@@ -41,10 +41,6 @@ Status check_more(const GroupPlan& group, const assay_round& round, const RoundP
   if (more.num_statistics < 0 || more.num_statistics > group.config.num_statistics)
     return bad_input(fmt::format("the round has {} statistics; this group allows 0 to {}",
                                  more.num_statistics, group.config.num_statistics));
-  if (more.num_statistics > 0 &&
-      (more.statistics == nullptr || more.gathered_statistics == nullptr))
-    return bad_input(
-        "the round has statistics; statistics and gathered_statistics may not be null");
   if (more.list_offsets != nullptr && more.list_entries == nullptr)
     return bad_input("the round wants slot lists; list_entries may not be null");
   if (more.num_statistics > 0 && plan.protocol == one_sided::Protocol::kSentinel)
