@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "cuda/kernels/one_sided/rows.hpp"
 #include "cuda/launch/device.hpp"
 #include "cuda/launch/kernel_table.hpp"
 #include "cuda/ops/rank_launch.hpp"
@@ -112,18 +113,17 @@ Expected<std::uint32_t> OneSidedKernels::resident_blocks(Step step, std::uint32_
 namespace {
 
 // 16-byte vectors that a group of a launch moves.
-std::uint64_t vectors_of(std::uint64_t bytes) { return (bytes + 15) / 16; }
 std::uint64_t vectors_of(const DispatchParams& p, std::uint64_t) {
   std::uint64_t vectors = 0;
   for (std::uint32_t i = 0; i < p.num_payloads; ++i)
-    vectors += vectors_of(p.payload[i].bytes_per_token);
+    vectors += landing_vectors(p.payload[i].bytes_per_token);
   return vectors;
 }
 std::uint64_t vectors_of(const SentinelDispatchParams& p, std::uint64_t pulled_bytes) {
   return vectors_of(p.dispatch, pulled_bytes);
 }
 std::uint64_t vectors_of(const CombineParams& p, std::uint64_t pulled_bytes) {
-  return vectors_of(p.hidden_size * pulled_bytes);
+  return landing_vectors(p.hidden_size * pulled_bytes);
 }
 std::uint64_t vectors_of(const SentinelCombineParams& p, std::uint64_t pulled_bytes) {
   return vectors_of(p.combine, pulled_bytes);

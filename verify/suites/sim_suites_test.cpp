@@ -1,6 +1,7 @@
 // Our own kernels in the simulated machine: they pass every suite, no arithmetic passes for
 // another, and every mutant is caught by the check that is named for it.
 #include <algorithm>
+#include <initializer_list>
 #include <set>
 #include <string>
 
@@ -34,21 +35,26 @@ TEST_CASE("the simulated kernels conform in every suite by Sentinel as well",
   }
 }
 
-TEST_CASE("groups of one thread and of a warp conform by Sentinel", "[KER-6.4][KER-6.5]") {
+// Every suite of `names` on the simulated kernels, without random cases, under each of `options`.
+void conform(std::initializer_list<const char*> names, std::initializer_list<const char*> options) {
   const auto subject = load_subject("sim");
   REQUIRE(subject.has_value());
-  for (const char* options :
-       {"group_size=1 longest_run=1", "group_size=32", "group_size=3 resident_ctas=2"}) {
-    for (const char* name : {"sentinel", "sentinel_ones", "protocol_switch"}) {
-      INFO(name << " with " << options);
+  for (const char* option : options) {
+    for (const char* name : names) {
+      INFO(name << " with " << option);
       SuiteOptions how{.budget_seconds = 0, .random_cases_max = 0};
-      how.subject_options = options;
+      how.subject_options = option;
       const auto result = run_suite(name, *subject, how);
       REQUIRE(result.has_value());
       INFO(to_text(result->report));
       CHECK(result->report.verdict == Verdict::kConforms);
     }
   }
+}
+
+TEST_CASE("groups of one thread and of a warp conform by Sentinel", "[KER-6.4][KER-6.5]") {
+  conform({"sentinel", "sentinel_ones", "protocol_switch"},
+          {"group_size=1 longest_run=1", "group_size=32", "group_size=3 resident_ctas=2"});
 }
 
 TEST_CASE(
@@ -70,21 +76,8 @@ TEST_CASE(
 
 TEST_CASE("slots, statistics and lists do not depend on how many threads and groups there are",
           "[KER-1.7][KER-1.8][KER-1.9]") {
-  const auto subject = load_subject("sim");
-  REQUIRE(subject.has_value());
-  for (const char* options :
-       {"group_size=1 longest_run=1", "group_size=3", "group_size=32 resident_ctas=1"}) {
-    for (const char* name :
-         {"ordered_slots", "ordered_masks", "statistics", "slot_lists", "sentinel_lists"}) {
-      INFO(name << " with " << options);
-      SuiteOptions how{.budget_seconds = 0, .random_cases_max = 0};
-      how.subject_options = options;
-      const auto result = run_suite(name, *subject, how);
-      REQUIRE(result.has_value());
-      INFO(to_text(result->report));
-      CHECK(result->report.verdict == Verdict::kConforms);
-    }
-  }
+  conform({"ordered_slots", "ordered_masks", "statistics", "slot_lists", "sentinel_lists"},
+          {"group_size=1 longest_run=1", "group_size=3", "group_size=32 resident_ctas=1"});
 }
 
 // The simulated kernels told to compute another profile than the driver demands.
