@@ -3,15 +3,18 @@
 // measuring is verify/bench.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "model/core/text.hpp"
+#include "model/moe/profile.hpp"
 #include "tools/cli/arguments.hpp"
 #include "tools/cli/document.hpp"
 #include "tools/cli/output.hpp"
 #include "tools/cli/tools.hpp"
 #include "traces/readers/readers.hpp"
 #include "verify/bench/bench.hpp"
+#include "verify/subject/foreign.hpp"
 
 namespace assay::tools {
 namespace {
@@ -32,6 +35,10 @@ struct BenchArguments {
   const bool& no_nccl;
   const bool& no_sentinel;
   const bool& no_overlap;
+  const bool& emulated;
+  const OptionalText& kernels;
+  const OptionalText& kernels_profile;
+  const OptionalText& kernels_options;
   const OptionalText& json;
 };
 
@@ -90,6 +97,11 @@ Table figures_table(const std::vector<Figure>& figures) {
 
 double share(double ceiling, double measured) { return measured > 0 ? ceiling / measured : 0; }
 
+// 0 where there is none.
+double least(const std::vector<double>& times) {
+  return times.empty() ? 0 : *std::min_element(times.begin(), times.end());
+}
+
 Table rows_table(const BenchResult& result, std::int32_t ep) {
   Table table{{"model",
                "router",
@@ -97,6 +109,7 @@ Table rows_table(const BenchResult& result, std::int32_t ep) {
                "batch",
                "fence_round_us",
                "sentinel_round_us",
+               "foreign_round_us",
                "dispatch_us",
                "combine_us",
                "empty_us",
@@ -130,6 +143,7 @@ Table rows_table(const BenchResult& result, std::int32_t ep) {
                           std::int64_t{request.batch},
                           times.round,
                           row.sentinel ? row.sentinel->round : 0.0,
+                          least(row.foreign_rounds),
                           times.dispatch,
                           times.combine,
                           times.empty,
@@ -153,10 +167,10 @@ Table rows_table(const BenchResult& result, std::int32_t ep) {
 
 // Where the time of a round goes: what cannot be avoided, and the rest (SPEC VER-20.5).
 Table budget_table(const BenchResult& result) {
-  Table table{
-      {"model", "router", "recipe", "batch", "wire_us", "fence_left_us", "sentinel_left_us",
-       "fence_of_floor", "sentinel_of_floor", "fence_reason", "sentinel_reason", "nccl_reason"},
-      {}};
+  Table table{{"model", "router", "recipe", "batch", "wire_us", "fence_left_us", "sentinel_left_us",
+               "fence_of_floor", "sentinel_of_floor", "fence_reason", "sentinel_reason",
+               "foreign_reason", "nccl_reason"},
+              {}};
   for (const BenchRow& row : result.rows) {
     const double wire = row.dispatch_ceiling + row.combine_ceiling;
     const Floors& floors = result.floors;
@@ -167,7 +181,8 @@ Table budget_table(const BenchResult& result) {
          std::string(moe::recipe_name(row.request.recipe)), std::int64_t{row.request.batch}, wire,
          row.fence ? fence - floors.fence - wire : 0.0,
          row.sentinel ? sentinel - floors.sentinel - wire : 0.0, share(fence, floors.fence),
-         share(sentinel, floors.sentinel), row.fence_reason, row.sentinel_reason, row.nccl_reason});
+         share(sentinel, floors.sentinel), row.fence_reason, row.sentinel_reason,
+         row.foreign_reason, row.nccl_reason});
   }
   return table;
 }
@@ -175,12 +190,16 @@ Table budget_table(const BenchResult& result) {
 std::string repro(const BenchArguments& from, std::int32_t ep) {
   std::string line = fmt::format("assay bench moe --ep {}", ep);
   const std::pair<const char*, const OptionalText*> options[] = {
-      {"--models", &from.models},   {"--batches", &from.batches}, {"--recipes", &from.recipes},
-      {"--trace", &from.trace},     {"--layer", &from.layer},     {"--rounds", &from.rounds},
-      {"--repeats", &from.repeats}, {"--threads", &from.threads}};
+      {"--models", &from.models},   {"--batches", &from.batches},
+      {"--recipes", &from.recipes}, {"--trace", &from.trace},
+      {"--layer", &from.layer},     {"--rounds", &from.rounds},
+      {"--repeats", &from.repeats}, {"--threads", &from.threads},
+      {"--kernels", &from.kernels}, {"--kernels-profile", &from.kernels_profile}};
   for (const auto& [name, value] : options)
     if (*value) line += fmt::format(" {} {}", name, **value);
+  if (from.kernels_options) line += " --kernels-options=" + in_quotes(*from.kernels_options);
   if (from.no_overlap) line += " --no-overlap";
+  if (from.emulated) line += " --emulated";
   return line;
 }
 
@@ -188,7 +207,12 @@ Expected<ExitCode> run_bench_moe(const BenchArguments& from) {
   ASSAY_TRY(const Output output, Output::open(from.json, {from.trace}));
   BenchOptions options;
   ASSAY_TRY(const std::int32_t ep, integer_or<std::int32_t>("--ep", from.ep, 2, 16, 4));
-  for (int device = 0; device < ep; ++device) options.devices.push_back(device);
+  options.emulated = from.emulated;
+  for (int rank = 0; rank < ep; ++rank) options.devices.push_back(from.emulated ? 0 : rank);
+  if (from.kernels) options.kernels = std::string(verify::kKernelsSpec) + *from.kernels;
+  options.kernels_profile =
+      from.kernels_profile.value_or(std::string(moe::default_combine_profile().name));
+  options.kernels_options = from.kernels_options.value_or("");
   ASSAY_TRY(options.rounds, integer_or<std::int32_t>("--rounds", from.rounds, 100, 10000, 100));
   ASSAY_TRY(options.repeats, integer_or<std::int32_t>("--repeats", from.repeats, 1, 100, 3));
   ASSAY_TRY(options.threads, integer_or<std::uint32_t>("--threads", from.threads, 32, 1024, 0));
@@ -208,17 +232,19 @@ Expected<ExitCode> run_bench_moe(const BenchArguments& from) {
   document.field("cuda", result.cuda);
   document.field("nccl", result.nccl);
   document.field("rounds_chained", std::int64_t{options.rounds});
-  document.field("ceilings_hold", result.ceilings_hold(),
-                 result.ceilings_hold() ? "" : "not within 3 % of the known: the run is void");
-  document.table("ceilings", figures_table(result.ceilings));
-  document.table("parts", figures_table(result.parts));
-  document.field("floor_fence_us", result.floors.fence, "two kernels and the steps between them");
-  document.field("floor_sentinel_us", result.floors.sentinel, "likewise");
+  if (from.emulated) {
+    document.field("wire", std::string("none: all ranks are on one GPU"));
+  } else {
+    document.field("ceilings_hold", result.ceilings_hold(),
+                   result.ceilings_hold() ? "" : "not within 3 % of the known: the run is void");
+    document.table("ceilings", figures_table(result.ceilings));
+    document.table("parts", figures_table(result.parts));
+    document.field("floor_fence_us", result.floors.fence, "two kernels and the steps between them");
+    document.field("floor_sentinel_us", result.floors.sentinel, "likewise");
+  }
   document.table("rows", rows_table(result, ep));
   document.table("budget", budget_table(result));
-  document.field("flashinfer",
-                 std::string("not compared: its one-sided all-to-all is compiled on the machine by "
-                             "its own wheel, which this command does not bring"));
+  document.field("foreign", from.kernels ? result.foreign_name : "none: --kernels names a library");
   document.field("repro", repro(from, ep));
   ASSAY_CHECK(output.write(document));
   return result.ceilings_hold() ? ExitCode::kConforms : ExitCode::kMismatch;
@@ -241,6 +267,11 @@ Action declare_bench_moe(Arguments& arguments) {
       arguments.flag("--no-nccl", "do not measure NCCL's collectives"),
       arguments.flag("--no-sentinel", "measure Fence alone"),
       arguments.flag("--no-overlap", "each kernel waits for the one before it to leave the device"),
+      arguments.flag("--emulated", "all ranks on one GPU, a stream each: no wire is in the times"),
+      arguments.option("--kernels", "FILE",
+                       "time this library's kernels too (one_sided_kernels.h)"),
+      arguments.option("--kernels-profile", "NAME", "of its sums (default: ours)"),
+      arguments.option("--kernels-options", "TEXT", "for the library"),
       arguments.json()};
   return [from] { return run_bench_moe(from); };
 }

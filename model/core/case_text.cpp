@@ -149,6 +149,15 @@ const MoeKey& moe_key(std::string_view key) {
 
 Expected<std::vector<KeyValue>> parse_key_values(std::string_view text,
                                                  std::span<const std::string_view> allowed) {
+  ASSAY_TRY(std::vector<KeyValue> fields, parse_key_values(text));
+  for (const KeyValue& field : fields)
+    if (std::find(allowed.begin(), allowed.end(), field.key) == allowed.end())
+      return bad_input(fmt::format("key {} is unknown; allowed are {}", in_quotes(field.key),
+                                   joined(allowed, ", ")));
+  return fields;
+}
+
+Expected<std::vector<KeyValue>> parse_key_values(std::string_view text) {
   constexpr std::string_view kBlank = " \t";
   std::vector<KeyValue> fields;
   for (std::size_t at = text.find_first_not_of(kBlank); at != std::string_view::npos;) {
@@ -159,10 +168,6 @@ Expected<std::vector<KeyValue>> parse_key_values(std::string_view text,
       return bad_input(fmt::format("{} is not of the form key=value", in_quotes(field)));
     }
     const KeyValue pair{field.substr(0, equals), field.substr(equals + 1)};
-    if (std::find(allowed.begin(), allowed.end(), pair.key) == allowed.end()) {
-      return bad_input(fmt::format("key {} is unknown; allowed are {}", in_quotes(pair.key),
-                                   joined(allowed, ", ")));
-    }
     if (std::any_of(fields.begin(), fields.end(),
                     [&](const KeyValue& other) { return other.key == pair.key; })) {
       return bad_input(fmt::format("key {} appears twice", in_quotes(pair.key)));

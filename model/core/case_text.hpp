@@ -58,6 +58,8 @@ struct KeyValue {
 };
 Expected<std::vector<KeyValue>> parse_key_values(std::string_view text,
                                                  std::span<const std::string_view> allowed);
+// Any key, for who hands some of them on.
+Expected<std::vector<KeyValue>> parse_key_values(std::string_view text);
 
 // A decimal integer: digits, with "-" in front where min < 0, and nothing else. Error with `name`,
 // the text and the limits. T is int32, uint32, int64 or uint64.

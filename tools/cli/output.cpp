@@ -13,6 +13,7 @@
 
 #include "model/core/mapped_file.hpp"
 #include "model/core/text.hpp"
+#include "verify/subject/foreign.hpp"
 
 namespace assay::tools {
 namespace {
@@ -90,9 +91,8 @@ Status Output::write(const Document& document) const {
 }
 
 std::optional<std::string> plugin_file(const std::optional<std::string>& subject) {
-  constexpr std::string_view kPlugin = "plugin:";
-  if (!subject || subject->compare(0, kPlugin.size(), kPlugin) != 0) return std::nullopt;
-  return subject->substr(kPlugin.size());
+  if (!subject || !verify::is_foreign(*subject)) return std::nullopt;
+  return subject->substr(subject->find(':') + 1);
 }
 
 }  // namespace assay::tools

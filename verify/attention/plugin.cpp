@@ -240,9 +240,9 @@ Expected<std::unique_ptr<AttentionSubject>> wrap_attention_table(
 }
 
 Expected<std::unique_ptr<AttentionSubject>> load_attention_plugin(const std::string& file) {
-  ASSAY_TRY(const Library library, open_plugin(file, ASSAY_ATTENTION_SUBJECT_ENTRY_NAME,
+  const std::string spec = std::string(kPluginSpec) + file;
+  ASSAY_TRY(const Library library, open_plugin(spec, ASSAY_ATTENTION_SUBJECT_ENTRY_NAME,
                                                "verify/subject/attention_subject.h"));
-  const std::string spec = "plugin:" + file;
   ASSAY_TRY(const assay_attention_subject* const table,
             call_foreign(spec, ASSAY_ATTENTION_SUBJECT_ENTRY_NAME,
                          reinterpret_cast<assay_attention_subject_entry>(library.entry)));

@@ -6,6 +6,7 @@
 #include "model/core/text.hpp"
 #include "verify/attention/cuda_attention.hpp"
 #include "verify/attention/plugin.hpp"
+#include "verify/subject/foreign.hpp"
 
 namespace assay::verify {
 namespace {
@@ -50,7 +51,6 @@ const AttentionSubject& simulated_attention() {
 
 Expected<std::unique_ptr<AttentionSubject>> load_attention_subject(
     std::string_view spec, std::optional<std::string_view> mutant, bool sim_allowed) {
-  constexpr std::string_view kPlugin = "plugin:";
   if (spec == "cuda") {
     auto cuda = load_cuda_attention(mutant);
     if (cuda || cuda.error().kind != ErrorKind::kUnsupported) return cuda;
@@ -62,8 +62,8 @@ Expected<std::unique_ptr<AttentionSubject>> load_attention_subject(
                                  in_quotes(*mutant), in_quotes(spec)));
   if (spec == "sim" && sim_allowed)
     return std::unique_ptr<AttentionSubject>(new SimulatedAttention);
-  if (spec.substr(0, kPlugin.size()) == kPlugin)
-    return load_attention_plugin(std::string(spec.substr(kPlugin.size())));
+  if (begins_with(spec, kPluginSpec))
+    return load_attention_plugin(std::string(spec.substr(kPluginSpec.size())));
   if (sim_allowed)
     return bad_input(fmt::format(
         "subject is {}; of attention, allowed are sim, cuda and plugin:FILE", in_quotes(spec)));

@@ -9,8 +9,11 @@
 
 #include "cuda/launch/communicator.hpp"
 #include "cuda/launch/driver_version.hpp"
+#include "model/moe/profile.hpp"
+#include "verify/bench/foreign_rounds.hpp"
 #include "verify/bench/rounds.hpp"
 #include "verify/bench/wire.hpp"
+#include "verify/subject/cuda_pool.hpp"
 
 namespace assay::verify::bench {
 
@@ -61,13 +64,15 @@ void forget_known(std::vector<Figure>& figures) {
 struct Bench {
   const BenchOptions& options;
   cuda::Communicator communicator;
-  Wire wire;
+  std::optional<Wire> wire;  // none: all ranks are on one GPU
   Stopwatch watch;
+  std::optional<KernelsLibrary> foreign;
   std::optional<cuda::SymmetricMemory> memory;
 
   Expected<BenchRow> run(RowRequest request);
   Status measure_fence(BenchRow& row);
   void measure_sentinel(BenchRow& row);
+  void measure_foreign(BenchRow& row);
   Status measure_ceilings(BenchRow& row);
   void measure_nccl(std::vector<BenchRow>& rows);
 };
@@ -79,6 +84,7 @@ Expected<BenchRow> Bench::run(RowRequest request) {
   if (!fence && fence.error().kind != ErrorKind::kUnsupported) return fence.error();
   if (!fence) row.fence_reason = fence.error().sentence;
   if (options.sentinel) measure_sentinel(row);
+  if (foreign) measure_foreign(row);
   return row;
 }
 
@@ -91,7 +97,7 @@ Status Bench::measure_fence(BenchRow& row) {
                                                    row.request.topk_ids, row.dispatch_row_bytes));
   row.combine_traffic =
       returned(row.dispatch_traffic, row.dispatch_row_bytes, rounds->combine_row_bytes());
-  if (options.ceilings) ASSAY_CHECK(measure_ceilings(row));
+  if (options.ceilings && wire) ASSAY_CHECK(measure_ceilings(row));
   return Done{};
 }
 
@@ -112,9 +118,23 @@ void Bench::measure_sentinel(BenchRow& row) {
   row.sentinel_reason = measured.error().sentence;
 }
 
+void Bench::measure_foreign(BenchRow& row) {
+  const auto measured = [&]() -> Status {
+    ASSAY_TRY(const auto rounds,
+              ForeignRounds::make(*foreign, communicator, memory, row.request, options));
+    ASSAY_TRY(row.foreign_rounds, rounds->time(watch));
+    ASSAY_TRY(const std::int64_t checked, rounds->check(watch));
+    row.checked_tokens += checked;
+    return Done{};
+  }();
+  if (measured) return;
+  row.foreign_rounds.clear();
+  row.foreign_reason = measured.error().sentence;
+}
+
 Status Bench::measure_ceilings(BenchRow& row) {
-  ASSAY_TRY(const Wire::Ceiling out, wire.ceiling(row.dispatch_traffic, false));
-  ASSAY_TRY(const Wire::Ceiling back, wire.ceiling(row.combine_traffic, true));
+  ASSAY_TRY(const Wire::Ceiling out, wire->ceiling(row.dispatch_traffic, false));
+  ASSAY_TRY(const Wire::Ceiling back, wire->ceiling(row.combine_traffic, true));
   row.dispatch_ceiling = out.microseconds;
   row.dispatch_mover = out.mover;
   row.dispatch_copy_engine = out.copy_engine;
@@ -131,8 +151,8 @@ void Bench::measure_nccl(std::vector<BenchRow>& rows) {
     row.nccl_reason = reason;
     if (!reason.empty()) continue;
     const auto nccl =
-        wire.nccl(row.request.batch, row.dispatch_row_bytes, row.request.model.hidden_size,
-                  row.dispatch_traffic, row.combine_traffic);
+        wire->nccl(row.request.batch, row.dispatch_row_bytes, row.request.model.hidden_size,
+                   row.dispatch_traffic, row.combine_traffic);
     if (nccl) {
       row.nccl_all_gather_reduce_scatter = nccl->all_gather_reduce_scatter;
       row.nccl_all_to_all = nccl->all_to_all;
@@ -142,43 +162,77 @@ void Bench::measure_nccl(std::vector<BenchRow>& rows) {
   }
 }
 
-}  // namespace
+// Ranks that share a GPU wait for each other in blocks that must be resident together.
+Status fits_on_one(const BenchOptions& options, std::span<const RowRequest> rows) {
+  constexpr std::size_t kTogether = 512;  // as option together of kernels_subject.hpp has it
+  for (const RowRequest& row : rows)
+    if (options.devices.size() * static_cast<std::size_t>(row.batch) > kTogether)
+      return bad_input(fmt::format("{} ranks of {} tokens on one GPU; allowed are {} tokens in all",
+                                   options.devices.size(), row.batch, kTogether));
+  return Done{};
+}
 
-Expected<BenchResult> run_bench(const BenchOptions& options, std::vector<RowRequest> rows) {
-  if (options.devices.size() < 2)
-    return bad_input(fmt::format("{} GPU: a wire needs at least 2", options.devices.size()));
-  const auto tell = [&](const std::string& what) {
-    if (options.progress) options.progress(what);
-  };
+Expected<Bench> make_bench(const BenchOptions& options, std::span<const RowRequest> rows) {
+  std::optional<KernelsLibrary> foreign;
+  if (!options.kernels.empty()) {
+    ASSAY_TRY(foreign, KernelsLibrary::open(options.kernels));
+    ASSAY_CHECK(moe::find_combine_profile(options.kernels_profile));
+    prepare_for_foreign_kernels();
+  }
+  separate_queues();
   const auto ep = static_cast<std::int64_t>(options.devices.size());
+  if (options.emulated) ASSAY_CHECK(fits_on_one(options, rows));
+  ASSAY_TRY(const cuda::Communicator communicator,
+            options.emulated ? cuda::Communicator::emulated(static_cast<std::int32_t>(ep), 0)
+                             : cuda::Communicator::one_process(options.devices));
   std::int64_t bytes = 1;
   for (const RowRequest& row : rows)
     bytes = std::max(
         bytes, ep * row.batch * (std::int64_t{2} * row.model.hidden_size + 8 * row.model.top_k));
-  tell("communicator and buffers");
-  ASSAY_TRY(const cuda::Communicator communicator,
-            cuda::Communicator::one_process(options.devices));
-  ASSAY_TRY(Wire wire, Wire::make(communicator, bytes));
+  std::optional<Wire> wire;
+  if (!options.emulated) {
+    ASSAY_TRY(wire, Wire::make(communicator, bytes));
+  }
   ASSAY_TRY(Stopwatch watch, Stopwatch::make(options.devices));
-  BenchResult result;
-  ASSAY_CHECK(describe_machine(options.devices[0], result));
-  tell("ceilings");
-  ASSAY_TRY(result.ceilings, wire.known_ceilings());
-  tell("parts");
-  ASSAY_TRY(result.parts, wire.parts());
+  return Expected<Bench>(Bench{options, communicator, std::move(wire), std::move(watch),
+                               std::move(foreign), std::nullopt});
+}
+
+Status measure_wire(Bench& bench, BenchResult& result) {
+  ASSAY_TRY(result.ceilings, bench.wire->known_ceilings());
+  ASSAY_TRY(result.parts, bench.wire->parts());
   if (result.device_name.find("H200") == std::string::npos) {
     forget_known(result.ceilings);
     forget_known(result.parts);
   }
   result.floors = floors_of(result.parts);
-  Bench bench{options, communicator, std::move(wire), std::move(watch), std::nullopt};
+  return Done{};
+}
+
+}  // namespace
+
+Expected<BenchResult> run_bench(const BenchOptions& options, std::vector<RowRequest> rows) {
+  if (options.devices.size() < 2)
+    return bad_input(fmt::format("{} ranks: a wire needs at least 2", options.devices.size()));
+  const auto tell = [&](const std::string& what) {
+    if (options.progress) options.progress(what);
+  };
+  tell("communicator and buffers");
+  ASSAY_TRY(Bench bench, make_bench(options, rows));
+  BenchResult result;
+  ASSAY_CHECK(describe_machine(options.devices[0], result));
+  if (bench.foreign) result.foreign_name = bench.foreign->name();
+  if (bench.wire) {
+    tell("ceilings and parts");
+    ASSAY_CHECK(measure_wire(bench, result));
+  }
   for (RowRequest& request : rows) {
     tell(fmt::format("{} {} {} batch {}", request.model.name, request.router,
                      moe::recipe_name(request.recipe), request.batch));
     ASSAY_TRY(BenchRow row, bench.run(std::move(request)));
     result.rows.push_back(std::move(row));
   }
-  if (options.nccl) {
+  if (options.nccl && bench.wire) {
     tell("NCCL");
     bench.measure_nccl(result.rows);
   }

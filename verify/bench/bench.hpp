@@ -5,7 +5,8 @@
 // how a kernel works is cuda/kernels. Exists only in builds with nvcc.
 //
 //   routing.hpp   models, routers, and the bytes that a routing moves
-//   rounds.hpp    dispatch and combine, chained, timed and checked
+//   rounds.hpp    dispatch and combine, chained and timed; foreign_rounds.hpp: somebody else's
+//   round_data.hpp    what is sent and compared
 //   wire.hpp      ceilings, latencies of the parts, NCCL
 #pragma once
 
@@ -32,6 +33,7 @@ struct Figure {
 
 struct BenchOptions {
   std::vector<int> devices;   // one rank each
+  bool emulated = false;      // all ranks on devices[0], a stream each: no wire (SPEC VER-20.8)
   std::int32_t rounds = 100;  // chained in one graph
   std::int32_t repeats = 3;   // of a graph; the fastest counts, all are told
   std::uint32_t threads = 0;  // of a group; 0: the launcher's choice
@@ -40,6 +42,9 @@ struct BenchOptions {
   std::int32_t sentinel_max_tokens = 512;
   bool nccl = true;
   bool ceilings = true;  // of each row's own pattern
+  // Somebody's kernels beside ours (SPEC VER-20.7): "kernels:FILE", or none. Their sums are held to
+  // the profile.
+  std::string kernels, kernels_profile, kernels_options;
   std::function<void(const std::string&)> progress;
 };
 
@@ -70,6 +75,8 @@ struct BenchRow {
   // also by the copy engine. 0: not taken.
   double dispatch_ceiling = 0, combine_ceiling = 0, dispatch_copy_engine = 0;
   std::string dispatch_mover, combine_mover;
+  std::vector<double> foreign_rounds;  // of every repeat; none: not taken, for the reason
+  std::string foreign_reason;
   double nccl_all_gather_reduce_scatter = 0, nccl_all_to_all = 0;  // microseconds; 0: not taken
   std::string nccl_reason;
   std::int64_t checked_tokens = 0;  // of the last round, bit for bit
@@ -82,7 +89,7 @@ struct Floors {
 };
 
 struct BenchResult {
-  std::string device_name, driver, cuda, nccl;
+  std::string device_name, driver, cuda, nccl, foreign_name;
   std::vector<Figure> ceilings;  // known patterns
   std::vector<Figure> parts;     // latencies
   std::vector<BenchRow> rows;

@@ -1,12 +1,12 @@
-// Rounds of dispatch and combine on one group of GPUs: inputs that say where they belong, chains in
-// one graph per GPU, and a look at the last round's bytes. Decides SPEC VER-20.2 (the times of the
-// two halves) and VER-20.6 (what is checked).
+// Rounds of our dispatch and combine on one group of GPUs, chained in one graph per GPU. Decides
+// SPEC VER-20.2 (the times of the two halves); what is sent and checked is round_data.hpp's.
 #pragma once
 
 #include <memory>
 
 #include "cuda/launch/group.hpp"
 #include "verify/bench/bench.hpp"
+#include "verify/bench/round_data.hpp"
 #include "verify/bench/timing.hpp"
 #include "verify/subject/one_sided_plan.hpp"
 
@@ -25,37 +25,38 @@ class Rounds {
   // Tokens whose rows and sums of the last timed round were compared, bit for bit.
   Expected<std::int64_t> check(const Stopwatch& watch);
 
-  std::int64_t dispatch_row_bytes() const { return dispatch_row_bytes_; }
+  std::int64_t dispatch_row_bytes() const { return data_.row_bytes(); }
   std::int64_t combine_row_bytes() const { return static_cast<std::int64_t>(plan_.row_bytes()); }
 
  private:
-  Rounds(const RowRequest& request, const BenchOptions& options, GroupPlan plan,
+  Rounds(const RowRequest& request, const BenchOptions& options, RoundData data, GroupPlan plan,
          cuda::OneSidedGroup group)
-      : request_(request), options_(options), plan_(std::move(plan)), group_(std::move(group)) {}
+      : request_(request),
+        options_(options),
+        data_(std::move(data)),
+        plan_(std::move(plan)),
+        group_(std::move(group)) {}
   Status fill();
   Status enqueue(std::size_t rank, cudaStream_t stream, bool dispatch_tokens, bool combine_tokens);
   Expected<std::vector<double>> chain(Stopwatch& watch, bool dispatch_tokens, bool combine_tokens,
                                       int repeats);
-  Status check_token(std::size_t rank, std::int32_t token,
-                     std::span<const std::int32_t> target_rank,
-                     std::span<const std::int32_t> target_slot);
-  std::vector<std::byte> payload_row(std::size_t payload, std::size_t rank,
-                                     std::int32_t token) const;
-  std::vector<std::byte> expert_row(std::size_t rank) const;
-  Expected<std::vector<std::byte>> read(std::size_t rank, Address from, std::uint64_t bytes) const;
 
   const RowRequest& request_;
   const BenchOptions& options_;
+  RoundData data_;
   GroupPlan plan_;
   cuda::OneSidedGroup group_;
   RoundPlan round_plan_;
   assay_round round_{};
-  std::vector<assay_payload> payloads_;
-  std::vector<std::string> names_;
   std::vector<std::int32_t> num_tokens_, no_tokens_;
   std::vector<RankMemory> memory_;
+  std::vector<RankPlaces> places_;
   std::vector<cuda::DeviceMemory> inputs_, out_;
-  std::int64_t dispatch_row_bytes_ = 0;
 };
+
+// One window for all rows, as large as the largest so far: it is registered once per growth.
+Status window_of(const cuda::Communicator& communicator, std::uint64_t bytes,
+                 std::optional<cuda::SymmetricMemory>& memory);
+double fastest(const std::vector<double>& times);
 
 }  // namespace assay::verify::bench

@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <bit>
 #include <condition_variable>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <utility>
+
+#include "model/core/text.hpp"
 
 namespace assay::verify {
 
@@ -47,10 +50,11 @@ Status CudaSeat::grow(cuda::DeviceMemory& memory, std::size_t bytes, const char*
 namespace {
 
 struct Key {
-  bool emulated;
+  Seats seats;
   std::int32_t ep_size;
+  bool emulated() const { return seats != Seats::kRankEach; }
   friend bool operator<(const Key& a, const Key& b) {
-    return std::pair(a.emulated, a.ep_size) < std::pair(b.emulated, b.ep_size);
+    return std::pair(a.seats, a.ep_size) < std::pair(b.seats, b.ep_size);
   }
 };
 
@@ -79,14 +83,14 @@ Expected<cuda::Communicator> communicator_of(Pool& pool, const Key& key) {
   if (found != pool.communicators.end()) return found->second;
   std::vector<int> devices;
   for (int device = 0; device < key.ep_size; ++device) devices.push_back(device);
-  ASSAY_TRY(const cuda::Communicator made, key.emulated
+  ASSAY_TRY(const cuda::Communicator made, key.emulated()
                                                ? cuda::Communicator::emulated(key.ep_size, 0)
                                                : cuda::Communicator::one_process(devices));
   pool.communicators.emplace(key, made);
   return made;
 }
 
-Expected<std::unique_ptr<CudaPlace>> make_place(cuda::Communicator communicator) {
+Expected<std::unique_ptr<CudaPlace>> make_place(cuda::Communicator communicator, Seats seats) {
   auto place = std::make_unique<CudaPlace>(CudaPlace{std::move(communicator), nullptr, {}, true});
   for (const cuda::LocalRank& local : place->communicator.local_ranks()) {
     cuda::DeviceScope scope(local.device);
@@ -94,17 +98,26 @@ Expected<std::unique_ptr<CudaPlace>> make_place(cuda::Communicator communicator)
     seat.device = local.device;
     ASSAY_TRY(seat.stream, cuda::OwnStream::make());
     place->seats.push_back(std::move(seat));
-    if (place->communicator.is_emulated()) break;
+    if (seats == Seats::kOneEmulated) break;
   }
   return Expected<std::unique_ptr<CudaPlace>>(std::move(place));
 }
 
 }  // namespace
 
-Expected<std::shared_ptr<CudaPlace>> take_place(bool emulated, std::int32_t ep_size,
+Expected<std::string> parse_ranks(std::string_view text) {
+  if (text != "auto" && text != "devices" && text != "emulated")
+    return bad_input(
+        fmt::format("option ranks is {}; allowed are auto, devices and emulated", in_quotes(text)));
+  return std::string(text);
+}
+
+void separate_queues() { setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); }
+
+Expected<std::shared_ptr<CudaPlace>> take_place(Seats seats, std::int32_t ep_size,
                                                 std::uint64_t window_bytes) {
   Pool& pool = Pool::get();
-  const Key key{emulated, ep_size};
+  const Key key{seats, ep_size};
   // NCCL calls of one communicator may not overlap, so the lock is held over them.
   const std::lock_guard lock(pool.mutex);
   auto& free = pool.free[key];
@@ -114,7 +127,7 @@ Expected<std::shared_ptr<CudaPlace>> take_place(bool emulated, std::int32_t ep_s
     free.pop_back();
   } else {
     ASSAY_TRY(cuda::Communicator communicator, communicator_of(pool, key));
-    ASSAY_TRY(place, make_place(std::move(communicator)));
+    ASSAY_TRY(place, make_place(std::move(communicator), seats));
   }
   if (place->memory == nullptr || place->memory->bytes_per_rank() < window_bytes) {
     place->memory.reset();

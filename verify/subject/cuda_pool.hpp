@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "cuda/launch/communicator.hpp"
@@ -49,11 +51,21 @@ struct CudaPlace {
   bool usable = true;  // false: something still runs there, so nobody may have it again
 };
 
-// All `ep_size` ranks on device 0, or one on each of the first ep_size devices, with a window of at
-// least window_bytes per rank. Goes back with the last copy of the pointer. Errors: those of
-// Communicator.
-Expected<std::shared_ptr<CudaPlace>> take_place(bool emulated, std::int32_t ep_size,
+// Where the ranks of a group are: all on device 0, in one seat or each in its own, or one on each
+// of the first devices.
+enum class Seats : std::uint8_t { kOneEmulated, kRankEachEmulated, kRankEach };
+
+// A window of at least window_bytes per rank. Goes back with the last copy of the pointer. Errors:
+// those of Communicator.
+Expected<std::shared_ptr<CudaPlace>> take_place(Seats seats, std::int32_t ep_size,
                                                 std::uint64_t window_bytes);
+
+// Option ranks of the subjects that run on GPUs: auto, devices or emulated.
+Expected<std::string> parse_ranks(std::string_view text);
+
+// Streams that wait for each other must not share a hardware queue: a waiting kernel in front would
+// keep back the one it waits for. Before CUDA's start, which reads it; 32 is the most.
+void separate_queues();
 
 // Rounds whose kernels wait for other devices must all be resident, or two of them could each hold
 // a device that the other needs. A turn is waited for in order and ends with its object.

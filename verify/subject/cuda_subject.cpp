@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -36,10 +35,7 @@ Expected<CudaOptions> parse_options(std::string_view text) {
   };
   for (const auto& [key, value] : *parsed) {
     if (key == "ranks") {
-      if (value != "auto" && value != "devices" && value != "emulated")
-        return bad_input(fmt::format("option ranks is {}; allowed are auto, devices and emulated",
-                                     in_quotes(value)));
-      options.ranks = value;
+      ASSAY_TRY(options.ranks, parse_ranks(value));
     } else if (key == "protocol") {
       ASSAY_TRY(options.protocol.choice, parse_protocol_choice(value));
     } else if (key == "slots") {
@@ -106,7 +102,8 @@ class CudaGroup {
                                      config.ep_size, cuda::kRanksPerLaunch));
     const DeviceTurn alone = DeviceTurn::alone();
     ASSAY_TRY(const std::shared_ptr<CudaPlace> place,
-              take_place(emulate, config.ep_size, plan.workspace.window_bytes()));
+              take_place(emulate ? Seats::kOneEmulated : Seats::kRankEach, config.ep_size,
+                         plan.workspace.window_bytes()));
     ASSAY_TRY(cuda::OneSidedGroup group,
               cuda::OneSidedGroup::make(place->communicator, plan.workspace, request,
                                         options.threads, *place->memory));
@@ -214,10 +211,6 @@ class CudaGroup {
   std::vector<std::unique_ptr<CudaWorker>> workers_;
   std::atomic<bool> failed_{false};
 };
-
-// Streams that wait for each other must not share a hardware queue: a waiting kernel in front would
-// keep back the one it waits for. Read by CUDA at its start, 32 is the most.
-void separate_queues() { setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); }
 
 int create_own(const assay_group_config* config, void** group, assay_message* message) {
   return cuda_create(&cuda::find_own_kernels, config, group, message);

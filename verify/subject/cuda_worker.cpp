@@ -80,13 +80,13 @@ Status CudaWorker::write_inputs(const assay_round& round, const RoundPlan& plan)
 Status CudaWorker::poison_written(const RoundPlan& plan) {
   const std::uint64_t table = u64(plan_.config.max_tokens_per_rank) * u64(plan_.config.top_k) * 4;
   const auto offsets = plan_.workspace.offsets();
-  ASSAY_CHECK(copies_.fill(window_area(offsets.target_rank), kPoison, table));
-  ASSAY_CHECK(copies_.fill(window_area(offsets.target_slot), kPoison, table));
+  ASSAY_CHECK(copies_.fill(window_area(offsets.target_rank), kDevicePoison, table));
+  ASSAY_CHECK(copies_.fill(window_area(offsets.target_slot), kDevicePoison, table));
   if (plan.more.list_offsets != nullptr) {
-    ASSAY_CHECK(copies_.fill(input_area(offsets_at_), kPoison, lists_bytes().offsets));
-    ASSAY_CHECK(copies_.fill(input_area(entries_at_), kPoison, lists_bytes().entries));
+    ASSAY_CHECK(copies_.fill(input_area(offsets_at_), kDevicePoison, lists_bytes().offsets));
+    ASSAY_CHECK(copies_.fill(input_area(entries_at_), kDevicePoison, lists_bytes().entries));
   }
-  return copies_.fill({seat_.out.address(), out_pitch_}, kPoison, out_pitch_);
+  return copies_.fill({seat_.out.address(), out_pitch_}, kDevicePoison, out_pitch_);
 }
 
 Status CudaWorker::write_statistics(const RoundPlan& plan, std::byte* staging) {
@@ -117,10 +117,10 @@ Status CudaWorker::replay(const assay_round& round, const RoundPlan& plan) {
 Status CudaWorker::poison_received(const assay_round& round, const RoundPlan& plan) {
   const std::uint64_t rows = u64(plan_.config.ep_size) * u64(round.max_tokens_per_rank);
   for (std::size_t i = 0; i < plan.payload_at.size(); ++i)
-    ASSAY_CHECK(copies_.fill(window_area(plan.payload_at[i]), kPoison,
+    ASSAY_CHECK(copies_.fill(window_area(plan.payload_at[i]), kDevicePoison,
                              rows * round.payloads[i].bytes_per_token));
   if (plan.more.num_statistics == 0) return Done{};
-  return copies_.fill(window_area(plan_.workspace.offsets().statistics), kPoison,
+  return copies_.fill(window_area(plan_.workspace.offsets().statistics), kDevicePoison,
                       u64(plan_.config.ep_size) * u64(plan.more.num_statistics) * 4);
 }
 
@@ -292,7 +292,7 @@ Status CudaWorker::read_payload(const assay_round& round, const RoundPlan& plan,
                                          : source * u64(num_ranks_) + index(rank));
       // A short row may equal the poison: rows that hold a token are taken as they are.
       for (std::uint64_t row = 0; row < rows; ++row)
-        if (!device_poison(from + row * row_bytes, row_bytes) ||
+        if (!is_device_poison({from + row * row_bytes, row_bytes}) ||
             holds_token(round, plan, rank, source, row))
           std::memcpy(to + (source * max + row) * row_bytes, from + row * row_bytes, row_bytes);
     }
@@ -328,7 +328,8 @@ Status CudaWorker::combine(const assay_round& round, const RoundPlan& plan) {
     if (tokens_of(round, rank) != 0)
       std::memcpy(round.out[static_cast<std::size_t>(rank.value())], out + kCanaryBytes,
                   tokens_of(round, rank) * row_bytes);
-    ASSAY_CHECK(check_canaries(round, rank, out));
+    ASSAY_CHECK(check_canaries(rank.value(), {out, bytes}, tokens_of(round, rank) * row_bytes,
+                               tokens_of(round, rank)));
   }
   return Done{};
 }

@@ -14,6 +14,7 @@
 #include "cuda/launch/group.hpp"
 #include "verify/subject/cuda_pool.hpp"
 #include "verify/subject/device_copies.hpp"
+#include "verify/subject/device_poison.hpp"
 #include "verify/subject/one_sided_plan.hpp"
 
 namespace assay::verify {
@@ -59,11 +60,6 @@ class CudaWorker {
   bool is_idle() const { return cudaStreamQuery(seat_.stream) != cudaErrorNotReady; }
 
  private:
-  static constexpr int kPoison = 0xDB;
-  // Poison before and after what combine may write: as wide as the checks' own guards.
-  static constexpr std::uint64_t kCanaryBytes = 256;
-  // A receive buffer beyond this is copied as far as there are tokens; the rest is not looked at.
-  static constexpr std::uint64_t kWholeBufferMax = std::uint64_t{64} << 20;
   struct Staging {
     std::uint64_t in, out;  // bytes
   };
@@ -72,7 +68,6 @@ class CudaWorker {
   };
   ListsBytes lists_bytes() const;
   Staging staging_of(std::span<const assay_round> rounds) const;
-  static bool device_poison(const std::byte* row, std::uint64_t bytes);
 
   DeviceArea window_area(std::uint64_t offset) const;
   DeviceArea input_area(std::uint64_t offset) const {
@@ -99,7 +94,6 @@ class CudaWorker {
   Status read_more(const assay_round& round, const RoundPlan& plan);
   Status read_lists(const assay_round& round, const RoundPlan& plan);
   Status write_expert_rows(const assay_round& round, const RoundPlan& plan);
-  Status check_canaries(const assay_round& round, RankId rank, const std::byte* out) const;
   std::vector<cuda::LaunchedRank> launched(const RoundPlan& plan);
   std::uint32_t waiters(const assay_round& round, const RoundPlan& plan, RankId rank) const;
   Status poison_written(const RoundPlan& plan);

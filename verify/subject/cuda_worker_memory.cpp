@@ -19,10 +19,6 @@ std::uint64_t round_up(std::uint64_t bytes) { return (bytes + 255) / 256 * 256; 
 
 }  // namespace
 
-bool CudaWorker::device_poison(const std::byte* row, std::uint64_t bytes) {
-  return bytes == 0 || (row[0] == std::byte{kPoison} && std::memcmp(row, row + 1, bytes - 1) == 0);
-}
-
 CudaWorker::CudaWorker(const GroupPlan& plan, const CudaOptions& options,
                        const cuda::OneSidedGroup& group, CudaSeat& seat, std::int32_t first_rank,
                        std::int32_t num_ranks)
@@ -56,8 +52,9 @@ Status CudaWorker::prepare() {
   ASSAY_CHECK(CudaSeat::grow(seat_.out, out_pitch_ * u64(num_ranks_), "combined rows"));
   // Everything that OneSidedGroup::make did not set.
   const std::uint64_t tables = plan_.workspace.layout().offset_bytes("recv_counters");
-  ASSAY_CHECK(copies_.fill(window_area(tables), kPoison, plan_.workspace.window_bytes() - tables));
-  ASSAY_CHECK(copies_.fill({seat_.out.address(), out_pitch_}, kPoison, out_pitch_));
+  ASSAY_CHECK(
+      copies_.fill(window_area(tables), kDevicePoison, plan_.workspace.window_bytes() - tables));
+  ASSAY_CHECK(copies_.fill({seat_.out.address(), out_pitch_}, kDevicePoison, out_pitch_));
   return wait("preparation");
 }
 
@@ -180,20 +177,6 @@ bool CudaWorker::holds_token(const assay_round& round, const RoundPlan& plan, Ra
     if (id >= 0 && id < plan_.config.num_experts) return true;
   }
   return false;
-}
-
-// `out` begins with the canary before the rows; what follows the tokens' rows must be poison.
-Status CudaWorker::check_canaries(const assay_round& round, RankId rank,
-                                  const std::byte* out) const {
-  const std::uint64_t rows = tokens_of(round, rank) * plan_.out_row_bytes();
-  const std::uint64_t all = u64(round.max_tokens_per_rank) * plan_.out_row_bytes();
-  if (!device_poison(out, kCanaryBytes))
-    return bad_input(
-        fmt::format("combine of rank {} wrote before its first output row", rank.value()));
-  if (!device_poison(out + kCanaryBytes + rows, all - rows + kCanaryBytes))
-    return bad_input(fmt::format("combine of rank {} wrote beyond its {} output rows", rank.value(),
-                                 tokens_of(round, rank)));
-  return Done{};
 }
 
 }  // namespace assay::verify

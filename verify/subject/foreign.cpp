@@ -89,16 +89,18 @@ std::string one_line(std::string_view text) {
   return out;
 }
 
-Expected<Library> open_plugin(const std::string& file, const char* entry, std::string_view header) {
-  if (file.empty()) return bad_input("plugin: names no file; write plugin:FILE");
-  const std::string spec = "plugin:" + file;
+Expected<Library> open_plugin(const std::string& spec, const char* entry, std::string_view header) {
+  CONTRACT(is_foreign(spec));
+  const std::size_t colon = spec.find(':');
+  const std::string kind = spec.substr(0, colon), file = spec.substr(colon + 1);
+  if (file.empty()) return bad_input(fmt::format("{0}: names no file; write {0}:FILE", kind));
   // A name without a slash is what people type; dlopen would search the system's paths for it.
   const std::string path = file.find('/') == std::string::npos ? "./" + file : file;
   ASSAY_TRY(void* const library, call_foreign(spec, "its initialisers", [&] {
               return ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
             }));
   if (library == nullptr)
-    return bad_input(fmt::format("plugin {} does not load: {}", in_quotes(file), loader_words()));
+    return bad_input(fmt::format("{} {} does not load: {}", kind, in_quotes(file), loader_words()));
   Library opened;
   opened.owner = std::shared_ptr<void>(library, [spec](void* handle) {
     const ForeignCall during(spec, "its destructors");
@@ -107,7 +109,7 @@ Expected<Library> open_plugin(const std::string& file, const char* entry, std::s
   opened.entry = ::dlsym(library, entry);
   if (opened.entry == nullptr)
     return bad_input(
-        fmt::format("plugin {} does not export {} (see {})", in_quotes(file), entry, header));
+        fmt::format("{} {} does not export {} (see {})", kind, in_quotes(file), entry, header));
   return opened;
 }
 

@@ -25,6 +25,15 @@ class ForeignCall {
   ForeignCall& operator=(const ForeignCall&) = delete;
 };
 
+// How the code of somebody else is spelled: "plugin:FILE" or "kernels:FILE".
+inline constexpr std::string_view kPluginSpec = "plugin:", kKernelsSpec = "kernels:";
+constexpr bool begins_with(std::string_view spec, std::string_view kind) {
+  return spec.substr(0, kind.size()) == kind;
+}
+constexpr bool is_foreign(std::string_view spec) {
+  return begins_with(spec, kPluginSpec) || begins_with(spec, kKernelsSpec);
+}
+
 Error thrown(std::string_view function, std::string_view what);
 
 // What `call`, a function of a plugin, returns. Error: it threw. Out of memory is the machine's
@@ -32,8 +41,7 @@ Error thrown(std::string_view function, std::string_view what);
 template <class Call>
 Expected<std::invoke_result_t<Call>> call_foreign(std::string_view spec, std::string_view function,
                                                   const Call& call) {
-  constexpr std::string_view kPlugin = "plugin:";
-  if (spec.substr(0, kPlugin.size()) != kPlugin) return call();
+  if (!is_foreign(spec)) return call();
   const ForeignCall during(spec, function);
   try {
     return call();
@@ -55,7 +63,8 @@ struct Library {
   std::shared_ptr<void> owner;
   void* entry = nullptr;
 };
-// Errors name what is wrong: no file, no library, or `entry`, which `header` describes, not in it.
-Expected<Library> open_plugin(const std::string& file, const char* entry, std::string_view header);
+// `spec` is "plugin:FILE" or "kernels:FILE". Errors name what is wrong: no file, no library, or
+// `entry`, which `header` describes, not in it.
+Expected<Library> open_plugin(const std::string& spec, const char* entry, std::string_view header);
 
 }  // namespace assay::verify

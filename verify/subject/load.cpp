@@ -7,7 +7,9 @@
 #include "verify/mutants/cuda_mutants.hpp"
 #ifdef ASSAY_WITH_CUDA
 #include "verify/subject/cuda_subject.hpp"
+#include "verify/subject/kernels_subject.hpp"
 #endif
+#include "verify/subject/foreign.hpp"
 #include "verify/subject/sim_subject.hpp"
 #include "verify/subject/subject.hpp"
 
@@ -30,10 +32,22 @@ Expected<Subject> load_cuda_mutant(std::string_view name) {
   return Subject::wrap(mutant->subject, "cuda", mutant->name);
 }
 
+Expected<Subject> load_kernels(std::string_view spec) {
+#ifdef ASSAY_WITH_CUDA
+  ASSAY_TRY(KernelsLibrary library, KernelsLibrary::open(std::string(spec)));
+  ASSAY_TRY(const assay_subject* const table, kernels_subject(std::move(library)));
+  return Subject::wrap(table, std::string(spec));
+#else
+  return unsupported(
+      fmt::format("subject {} needs a build with nvcc and NCCL; this build has neither or lacks "
+                  "one; allowed are sim and plugin:FILE",
+                  in_quotes(spec)));
+#endif
+}
+
 }  // namespace
 
 Expected<Subject> load_subject(std::string_view spec, std::optional<std::string_view> mutant) {
-  constexpr std::string_view kPlugin = "plugin:";
   if (mutant) {
     if (spec == "sim") return load_mutant(*mutant);
     if (spec == "cuda") return load_cuda_mutant(*mutant);
@@ -42,8 +56,9 @@ Expected<Subject> load_subject(std::string_view spec, std::optional<std::string_
                     in_quotes(*mutant), in_quotes(spec)));
   }
   if (spec == "sim") return Subject::wrap(&simulated_subject(), "sim");
-  if (spec.substr(0, kPlugin.size()) == kPlugin)
-    return Subject::plugin(std::string(spec.substr(kPlugin.size())));
+  if (begins_with(spec, kPluginSpec))
+    return Subject::plugin(std::string(spec.substr(kPluginSpec.size())));
+  if (begins_with(spec, kKernelsSpec)) return load_kernels(spec);
   if (spec == "cuda") {
 #ifdef ASSAY_WITH_CUDA
     return Subject::wrap(&cuda_subject(), "cuda");
@@ -53,8 +68,8 @@ Expected<Subject> load_subject(std::string_view spec, std::optional<std::string_
         "or lacks one; allowed are sim and plugin:FILE");
 #endif
   }
-  return bad_input(
-      fmt::format("subject is {}; allowed are sim, cuda and plugin:FILE", in_quotes(spec)));
+  return bad_input(fmt::format("subject is {}; allowed are sim, cuda, plugin:FILE and kernels:FILE",
+                               in_quotes(spec)));
 }
 
 }  // namespace assay::verify

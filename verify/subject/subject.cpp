@@ -72,9 +72,9 @@ Expected<Subject> Subject::wrap(const assay_subject* table, std::string spec, st
 }
 
 Expected<Subject> Subject::plugin(const std::string& file) {
+  const std::string spec = std::string(kPluginSpec) + file;
   ASSAY_TRY(const Library library,
-            open_plugin(file, ASSAY_SUBJECT_ENTRY_NAME, "verify/subject/subject.h"));
-  const std::string spec = "plugin:" + file;
+            open_plugin(spec, ASSAY_SUBJECT_ENTRY_NAME, "verify/subject/subject.h"));
   ASSAY_TRY(const assay_subject* const table,
             call_foreign(spec, ASSAY_SUBJECT_ENTRY_NAME,
                          reinterpret_cast<assay_subject_entry>(library.entry)));

@@ -38,7 +38,7 @@ class Subject {
   std::string mutant_;
 };
 
-// "sim", "plugin:FILE", "cuda"; with `mutant` not empty the mutant of that name (SPEC VER-1.2),
+// "sim", "plugin:FILE", "kernels:FILE", "cuda"; with `mutant` not empty the mutant of that name (SPEC VER-1.2),
 // which is a simulated subject with one fault, or in assay_cuda_mutants one of CUDA: a plugin is
 // refused. Errors name the spellings.
 Expected<Subject> load_subject(std::string_view spec,

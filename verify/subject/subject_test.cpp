@@ -76,7 +76,7 @@ TEST_CASE("spellings of --subject are told when one is wrong", "[VER-1.2]") {
   const auto unknown = load_subject("simulator");
   REQUIRE(!unknown.has_value());
   CHECK(unknown.error().sentence ==
-        "subject is \"simulator\"; allowed are sim, cuda and plugin:FILE");
+        "subject is \"simulator\"; allowed are sim, cuda, plugin:FILE and kernels:FILE");
   const auto mutant = load_subject("sim", "no_such_mutant");
   REQUIRE(!mutant.has_value());
   CHECK(mutant.error().sentence.find("mutant is \"no_such_mutant\"; allowed are") == 0);

@@ -1,0 +1,89 @@
+// One rank of somebody's kernels: memory on its device, copies in and out, launches, waits with an
+// end. Decides what is poisoned and looked at (SPEC CUD-5.5); who calls it when is
+// kernels_subject.cpp's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cuda/launch/device.hpp"
+#include "verify/subject/cuda_pool.hpp"
+#include "verify/subject/kernels_library.hpp"
+
+namespace assay::verify {
+
+struct KernelsOptions {
+  std::string ranks = "auto";
+  std::uint32_t timeout_ms = 10'000;
+  std::uint32_t skew_us = 0;
+  std::uint32_t replays = 0;
+  std::uint32_t together = 512;
+  bool graph = false;
+  bool keep_recv = false;
+  std::string others;  // the library's
+};
+
+// What all ranks of a group share.
+struct KernelsGroup {
+  assay_kernels_config config;  // `profile` and `options` are the owner's
+  KernelsOptions options;
+  std::uint64_t seed = 1;
+  bool out_is_bf16 = false;  // whatever combine_dtype is
+};
+
+class KernelsRank {
+ public:
+  // The references outlive the rank.
+  KernelsRank(const KernelsGroup& group, RankKernels kernels, CudaSeat& seat, std::int32_t rank);
+
+  // Device and pinned memory for such rounds, which wait for the whole device when they grow; and
+  // poison where the first of them will be received. Nobody's round is under way.
+  Status reserve(std::span<const assay_round> rounds);
+
+  // The three parts of a round. Experts are called between the second and the third.
+  Status dispatch(const assay_round& round);
+  Status receive(const assay_round& round);
+  Status combine(const assay_round& round);
+
+  std::int32_t rank() const { return rank_; }
+  bool is_idle() const { return cudaStreamQuery(seat_.stream) != cudaErrorNotReady; }
+  void abandon() { kernels_.abandon(); }
+
+ private:
+  static constexpr std::uint64_t kAlignment = 256;  // of inputs, as cudaMalloc gives it
+  // The round in the library's words.
+  struct Part {
+    assay_kernels_round round{};
+    std::vector<const void*> payload_rows;
+  };
+  Part part_of(const assay_round& round) const;
+  Status write_inputs(const assay_round& round, const Part& part);
+  Status replay(const assay_round& round, const Part& part);
+  Status poison_written(const assay_round& round);
+  Status poison_received(const assay_round& round);
+  Status launch(cuda::Graph& graph, const std::function<Status()>& enqueue);
+  Status read_payload(const assay_round& round, std::size_t payload);
+  Status fill(void* to, std::uint64_t bytes);
+  Status in(void* to, const void* from, std::uint64_t bytes);
+  Status out(void* to, const void* from, std::uint64_t bytes);
+  Status wait(const char* phase);
+  void pause();
+  std::uint64_t tokens(const assay_round& round) const {
+    return static_cast<std::uint32_t>(round.num_tokens[rank_]);
+  }
+  std::uint64_t slots_read(const assay_round& round) const;
+  std::uint64_t out_row_bytes() const;
+
+  const KernelsGroup& group_;
+  RankKernels kernels_;
+  CudaSeat& seat_;
+  const std::int32_t rank_;
+  std::uint64_t random_;
+  KernelsPlaces places_;  // of the round under way
+  cuda::Graph dispatch_graph_, combine_graph_, round_graph_;
+};
+
+}  // namespace assay::verify
