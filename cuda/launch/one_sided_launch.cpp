@@ -112,27 +112,14 @@ Expected<std::uint32_t> OneSidedKernels::resident_blocks(Step step, std::uint32_
 
 namespace {
 
-// 16-byte vectors that a group of a launch moves.
-std::uint64_t vectors_of(const DispatchParams& p, std::uint64_t) {
-  std::uint64_t vectors = 0;
-  for (std::uint32_t i = 0; i < p.num_payloads; ++i)
-    vectors += landing_vectors(p.payload[i].bytes_per_token);
-  return vectors;
-}
-std::uint64_t vectors_of(const SentinelDispatchParams& p, std::uint64_t pulled_bytes) {
-  return vectors_of(p.dispatch, pulled_bytes);
-}
-std::uint64_t vectors_of(const CombineParams& p, std::uint64_t pulled_bytes) {
-  return landing_vectors(p.hidden_size * pulled_bytes);
-}
-std::uint64_t vectors_of(const SentinelCombineParams& p, std::uint64_t pulled_bytes) {
-  return vectors_of(p.combine, pulled_bytes);
-}
-// These share all rows out over a grid of their own size.
-std::uint64_t vectors_of(const SanitizeParams&, std::uint64_t) { return kGroupThreads; }
-std::uint64_t vectors_of(const StageParams&, std::uint64_t) { return kGroupThreads; }
-std::uint64_t vectors_of(const OrderSlotsParams&, std::uint64_t) { return kGroupThreads; }
-std::uint64_t vectors_of(const ExpertListParams&, std::uint64_t) { return kGroupThreads; }
+// One rank's part of a launch.
+struct Grid {
+  std::uint32_t blocks;
+  // Of 16 bytes, that a group moves. Steps that share all rows out over a grid of their own size
+  // say nothing, and have kGroupThreads.
+  std::uint64_t vectors = kGroupThreads;
+};
+
 bool waits_for_peers(Step step) {
   return step == Step::kDispatch || step == Step::kCombine || step >= Step::kSentinelDispatch;
 }
@@ -167,21 +154,20 @@ Status enqueue(const void* kernel, std::span<const LaunchedRank> ranks,
 
 }  // namespace
 
-template <class Params, class Blocks>
+template <class Params, class GridOf>
 Status OneSidedKernels::launch(Step step, std::span<const LaunchedRank> ranks,
                                std::span<const Params> params, const LaunchConfig& config,
-                               const Blocks& blocks) const {
+                               const GridOf& grid_of) const {
   CONTRACT(ranks.size() == params.size() && !ranks.empty(), ranks.size(), params.size());
   if (ranks.size() > kRanksPerLaunch)
     return unsupported(fmt::format("{} ranks on one device; a launch holds at most {}",
                                    ranks.size(), kRanksPerLaunch));
   std::vector<std::uint32_t> first_block{0};
-  for (const Params& one : params) first_block.push_back(first_block.back() + blocks(one));
+  for (const Params& one : params) first_block.push_back(first_block.back() + grid_of(one).blocks);
   if (ranks.size() == 1) {
     const std::uint32_t threads =
-        config.threads != 0
-            ? config.threads
-            : threads_for(step, vectors_of(params[0], pulled_bytes_), first_block.back());
+        config.threads != 0 ? config.threads
+                            : threads_for(step, grid_of(params[0]).vectors, first_block.back());
     return enqueue<1>(of(step).single, ranks, params, first_block, config, threads);
   }
   const std::uint32_t threads = config.threads != 0 ? config.threads : kGroupThreads;
@@ -200,42 +186,50 @@ namespace {
 
 std::uint32_t block_per_token(std::uint32_t num_tokens) { return std::max(num_tokens, 1u); }
 
+// As many as keep every source's first slot and every token apart.
+std::uint32_t block_per_source_and_token(const GroupParams& group, std::uint32_t num_tokens) {
+  return std::max(num_tokens, group.ep_size);
+}
+
+std::uint64_t vectors_of(const DispatchParams& p) {
+  std::uint64_t vectors = 0;
+  for (std::uint32_t i = 0; i < p.num_payloads; ++i)
+    vectors += landing_vectors(p.payload[i].bytes_per_token);
+  return vectors;
+}
+
 }  // namespace
 
 Status OneSidedKernels::dispatch(std::span<const LaunchedRank> ranks,
                                  std::span<const DispatchParams> params,
                                  const LaunchConfig& config) const {
-  return launch(Step::kDispatch, ranks, params, config,
-                [](const DispatchParams& p) { return block_per_token(p.num_tokens); });
+  return launch(Step::kDispatch, ranks, params, config, [](const DispatchParams& p) {
+    return Grid{block_per_token(p.num_tokens), vectors_of(p)};
+  });
 }
 Status OneSidedKernels::combine(std::span<const LaunchedRank> ranks,
                                 std::span<const CombineParams> params,
                                 const LaunchConfig& config) const {
-  return launch(Step::kCombine, ranks, params, config,
-                [](const CombineParams& p) { return block_per_token(p.num_tokens); });
+  return launch(Step::kCombine, ranks, params, config, [&](const CombineParams& p) {
+    return Grid{block_per_token(p.num_tokens), landing_vectors(p.hidden_size * pulled_bytes_)};
+  });
 }
-namespace {
-
-std::uint32_t block_per_source_and_token(const one_sided::GroupParams& group,
-                                         std::uint32_t num_tokens) {
-  return std::max(num_tokens, group.ep_size);
-}
-
-}  // namespace
-
 Status OneSidedKernels::dispatch(std::span<const LaunchedRank> ranks,
                                  std::span<const SentinelDispatchParams> params,
                                  const LaunchConfig& config) const {
   return launch(Step::kSentinelDispatch, ranks, params, config,
                 [](const SentinelDispatchParams& p) {
-                  return block_per_source_and_token(p.dispatch.group, p.dispatch.num_tokens);
+                  const DispatchParams& d = p.dispatch;
+                  return Grid{block_per_source_and_token(d.group, d.num_tokens), vectors_of(d)};
                 });
 }
 Status OneSidedKernels::combine(std::span<const LaunchedRank> ranks,
                                 std::span<const SentinelCombineParams> params,
                                 const LaunchConfig& config) const {
-  return launch(Step::kSentinelCombine, ranks, params, config, [](const SentinelCombineParams& p) {
-    return block_per_source_and_token(p.combine.group, p.combine.num_tokens);
+  return launch(Step::kSentinelCombine, ranks, params, config, [&](const SentinelCombineParams& p) {
+    const CombineParams& c = p.combine;
+    return Grid{block_per_source_and_token(c.group, c.num_tokens),
+                landing_vectors(c.hidden_size * pulled_bytes_)};
   });
 }
 
@@ -244,25 +238,24 @@ Status OneSidedKernels::sanitize(std::span<const LaunchedRank> ranks,
                                  std::span<const SanitizeParams> params,
                                  const LaunchConfig& config) const {
   return launch(Step::kSanitize, ranks, params, config,
-                [](const SanitizeParams&) { return std::uint32_t{32}; });
+                [](const SanitizeParams&) { return Grid{32}; });
 }
 Status OneSidedKernels::order_slots(std::span<const LaunchedRank> ranks,
                                     std::span<const OrderSlotsParams> params,
                                     const LaunchConfig& config) const {
   return launch(Step::kOrderSlots, ranks, params, config,
-                [](const OrderSlotsParams& p) { return p.dispatch.group.ep_size; });
+                [](const OrderSlotsParams& p) { return Grid{p.dispatch.group.ep_size}; });
 }
 Status OneSidedKernels::list_experts(std::span<const LaunchedRank> ranks,
                                      std::span<const ExpertListParams> params,
                                      const LaunchConfig& config) const {
   return launch(Step::kExpertLists, ranks, params, config,
-                [](const ExpertListParams& p) { return p.num_local_experts; });
+                [](const ExpertListParams& p) { return Grid{p.num_local_experts}; });
 }
 Status OneSidedKernels::stage(std::span<const LaunchedRank> ranks,
                               std::span<const StageParams> params,
                               const LaunchConfig& config) const {
-  return launch(Step::kStage, ranks, params, config,
-                [](const StageParams&) { return std::uint32_t{64}; });
+  return launch(Step::kStage, ranks, params, config, [](const StageParams&) { return Grid{64}; });
 }
 
 }  // namespace assay::cuda

@@ -118,9 +118,9 @@ class OneSidedKernels {
  private:
   KernelPair& of(Step step) { return kernels_[static_cast<std::size_t>(step)]; }
   const KernelPair& of(Step step) const { return kernels_[static_cast<std::size_t>(step)]; }
-  template <class Params, class Blocks>
+  template <class Params, class GridOf>
   Status launch(Step step, std::span<const LaunchedRank> ranks, std::span<const Params> params,
-                const LaunchConfig& config, const Blocks& blocks) const;
+                const LaunchConfig& config, const GridOf& grid_of) const;
 
   std::array<KernelPair, kSteps> kernels_;
   std::array<std::uint32_t, kSteps> most_threads_{};  // of a launch of one rank; 0: not loaded
