@@ -2,6 +2,8 @@
 // device. Without a device there is nothing to run, and the program says so to Meson (exit code
 // 77).
 #define CATCH_CONFIG_RUNNER
+#include <algorithm>
+
 #include "cuda/launch/small_rounds.hpp"
 
 #include "model/core/testing.hpp"
@@ -143,18 +145,171 @@ TEST_CASE("a recorded round is replayed with other routing, and updated to other
 }
 
 TEST_CASE("ranks whose blocks cannot all be resident are refused", "[CUD-1.3]") {
-  const auto kernels = OneSidedKernels::find(SmallRounds::request());
+  auto kernels = OneSidedKernels::find(SmallRounds::request());
   REQUIRE(kernels.has_value());
-  const auto resident = kernels->resident_blocks(Step::kCombine, 256);
-  REQUIRE(resident.has_value());
-  CHECK(*resident > 0);
+  REQUIRE(sentence(kernels->load(0)) == "");
+  const std::uint32_t resident = kernels->resident_blocks(Step::kCombine, 2, 256);
+  CHECK(resident > 0);
   std::vector<LaunchedRank> ranks{{RankId(0), 0}, {RankId(1), 0}};
   std::vector<one_sided::CombineParams> params(2);
-  params[0].num_tokens = *resident;
+  params[0].num_tokens = resident;
   params[1].num_tokens = 1;
   const Status status = kernels->combine(ranks, params, {});
   REQUIRE_FALSE(status.has_value());
   CHECK(status.error().sentence.find("blocks that wait for each other") != std::string::npos);
+}
+
+// Rounds by Sentinel of one rank alone: every token picks its one expert twice, whose rows are 1 in
+// every element, so all sums are 1.
+class SentinelAlone {
+ public:
+  static constexpr std::int32_t kHidden = SmallRounds::kHidden;
+  static constexpr std::uint32_t kRowBytes = SmallRounds::kRowBytes;
+  LaunchConfig how;
+
+  static KernelRequest request() {
+    KernelRequest request = SmallRounds::request();
+    request.sum = one_sided::Sum::kF32;  // the one that every build has by Sentinel
+    request.sentinel = true;
+    return request;
+  }
+  static Expected<SentinelAlone> make(std::int32_t tokens) {
+    one_sided::GroupCapacity capacity = SmallRounds::capacity(1);
+    capacity.max_tokens_per_rank = capacity.sentinel_max_tokens = tokens;
+    ASSAY_TRY(const one_sided::Workspace workspace, one_sided::Workspace::make(capacity));
+    ASSAY_TRY(const Communicator communicator, Communicator::emulated(1, 0));
+    ASSAY_TRY(OneSidedGroup group, OneSidedGroup::make(communicator, workspace, request()));
+    SentinelAlone made(std::move(group), tokens);
+    const std::size_t rows = made.num_tokens() * kRowBytes;
+    ASSAY_TRY(made.stream_, OwnStream::make());
+    ASSAY_TRY(made.ids_, DeviceMemory::make(made.num_tokens() * SmallRounds::kTopK * 4, "ids"));
+    ASSAY_TRY(made.rows_, DeviceMemory::make(rows, "rows"));
+    ASSAY_TRY(made.out_, DeviceMemory::make(rows, "out"));
+    ASSAY_CUDA(cudaMemset(made.ids_.data(), 0, made.ids_.bytes()), "ids");
+    ASSAY_CUDA(cudaMemset(made.rows_.data(), 0x5A, rows), "rows");
+    const std::vector<std::uint16_t> ones(made.num_tokens() * kHidden, kOne);
+    ASSAY_CHECK(copy_to_device(pointer(made.group_.own(0).at(workspace.rows_offset())), ones.data(),
+                               ones.size() * 2, "expert rows"));
+    ASSAY_CUDA(cudaDeviceSynchronize(), "inputs");
+    return Expected<SentinelAlone>(std::move(made));
+  }
+
+  const OneSidedKernels& kernels() const { return group_.kernels(); }
+  Status dispatch(std::uint32_t waiters) const {
+    const LaunchedRank rank{RankId(0), 0};
+    one_sided::SentinelDispatchParams params{};
+    params.dispatch.group = group_params();
+    params.dispatch.experts = one_sided::split_experts(1, 1);
+    params.dispatch.num_tokens = static_cast<std::uint32_t>(tokens_);
+    params.dispatch.num_payloads = 1;
+    params.dispatch.topk_ids = ids_.address();
+    params.dispatch.payload[0] = {rows_.address(), group_.workspace().payload_offsets(shape())[0],
+                                  kRowBytes, 16};
+    params.sentinel = group_.workspace().sentinel_params();
+    params.sentinel.waiters = waiters;
+    params.ids_payload = one_sided::kMaxPayloads;
+    params.top_k = SmallRounds::kTopK;
+    params.invalid_expert_id = -1;
+    return kernels().dispatch(std::span(&rank, 1), std::span(&params, 1), launch());
+  }
+  Status combine(std::uint32_t waiters) const {
+    const LaunchedRank rank{RankId(0), 0};
+    one_sided::SentinelCombineParams params{};
+    params.combine.group = group_params();
+    params.combine.num_tokens = static_cast<std::uint32_t>(tokens_);
+    params.combine.hidden_size = kHidden;
+    params.combine.vector_bytes = params.pull_bytes = 16;
+    params.combine.rows_offset = group_.workspace().rows_offset();
+    params.combine.out = out_.address();
+    params.sentinel = group_.workspace().sentinel_params();
+    params.sentinel.waiters = waiters;
+    params.rows = one_sided::RowFormat::kBf16;
+    params.top_k = SmallRounds::kTopK;
+    return kernels().combine(std::span(&rank, 1), std::span(&params, 1), launch());
+  }
+  // Of a round whose kernels have been enqueued.
+  Status check() const {
+    ASSAY_CHECK(wait_for(stream_, std::chrono::seconds(10), "a round by Sentinel"));
+    ASSAY_CHECK(group_.check());
+    std::vector<std::uint16_t> out(num_tokens() * kHidden);
+    ASSAY_CUDA(cudaMemcpy(out.data(), out_.data(), out_.bytes(), cudaMemcpyDeviceToHost), "out");
+    for (std::size_t i = 0; i < out.size(); ++i)
+      if (out[i] != kOne) return bad_input("element " + std::to_string(i) + " is not the sum 1");
+    ASSAY_CUDA(cudaMemset(out_.data(), 0xDB, out_.bytes()), "out");
+    ASSAY_CUDA(cudaDeviceSynchronize(), "out");
+    return Done{};
+  }
+
+ private:
+  static constexpr std::uint16_t kOne = 0x3F80;
+
+  SentinelAlone(OneSidedGroup group, std::int32_t tokens)
+      : tokens_(tokens), group_(std::move(group)) {}
+  std::size_t num_tokens() const { return static_cast<std::size_t>(tokens_); }
+  one_sided::RoundShape shape() const {
+    one_sided::RoundShape shape;
+    shape.max_tokens_per_rank = tokens_;
+    shape.payload_bytes = {kRowBytes};
+    shape.alive.word[0] = 1;
+    return shape;
+  }
+  one_sided::GroupParams group_params() const {
+    one_sided::GroupParams params{};
+    params.window = group_.windows()[0];
+    params.at = group_.workspace().offsets();
+    params.alive = shape().alive;
+    params.ep_size = 1;
+    params.layout_digest = group_.workspace().round_digest(shape());
+    params.max_tokens_per_rank = static_cast<std::uint32_t>(tokens_);
+    return params;
+  }
+  LaunchConfig launch() const {
+    LaunchConfig launch = how;
+    launch.timeout_ns = kLong;
+    launch.stream = stream_.stream();
+    return launch;
+  }
+
+  std::int32_t tokens_;
+  OneSidedGroup group_;
+  OwnStream stream_;
+  DeviceMemory ids_, rows_, out_;
+};
+
+// The device's own word for it: with as many waiters as are said to be resident a round of more
+// blocks ends, and nothing is enqueued with one more.
+TEST_CASE("a rank alone waits by Sentinel in as many blocks as are resident, and in no more",
+          "[CUD-1.4]") {
+  for (const std::uint32_t threads : {128u, 256u}) {
+    auto kernels = OneSidedKernels::find(SentinelAlone::request());
+    REQUIRE(kernels.has_value());
+    REQUIRE(sentence(kernels->load(threads)) == "");
+    const std::uint32_t received = kernels->resident_blocks(Step::kSentinelDispatch, 1, threads);
+    const std::uint32_t summed = kernels->resident_blocks(Step::kSentinelCombine, 1, threads);
+    REQUIRE(received > 0);
+    REQUIRE(summed > 0);
+    const std::uint32_t tokens = std::max(received, summed) + 100;
+    auto round = SentinelAlone::make(static_cast<std::int32_t>(tokens));
+    INFO((round ? "" : round.error().sentence));
+    REQUIRE(round.has_value());
+    round->how.threads = threads;
+    const auto refusal = [&](const char* step, std::uint32_t waiters, std::uint32_t resident) {
+      return std::string(step) + " is to wait in " + std::to_string(waiters) + " blocks of " +
+             std::to_string(threads) + " threads; the device holds " + std::to_string(resident) +
+             " at once";
+    };
+    CHECK(sentence(round->dispatch(received + 1)) ==
+          refusal("Sentinel dispatch", received + 1, received));
+    CHECK(sentence(round->combine(summed + 1)) == refusal("Sentinel combine", summed + 1, summed));
+    CHECK(sentence(round->dispatch(tokens + 1)) ==
+          "Sentinel dispatch is to wait in " + std::to_string(tokens + 1) +
+              " blocks; its launch has " + std::to_string(tokens) + " for the rank");
+    for (const bool most : {true, false, true}) {
+      REQUIRE(sentence(round->dispatch(most ? received : 0)) == "");
+      REQUIRE(sentence(round->combine(most ? summed : 0)) == "");
+      CHECK(sentence(round->check()) == "");
+    }
+  }
 }
 
 }  // namespace

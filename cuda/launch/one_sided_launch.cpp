@@ -68,10 +68,24 @@ Expected<OneSidedKernels> OneSidedKernels::find(const KernelRequest& request) {
   return kernels;
 }
 
+namespace {
+
+bool waits_for_peers(Step step) {
+  return step == Step::kDispatch || step == Step::kCombine || step >= Step::kSentinelDispatch;
+}
+
+}  // namespace
+
 Status OneSidedKernels::load(std::uint32_t threads) {
+  int device = 0, processors = 0;
+  ASSAY_CUDA(cudaGetDevice(&device), "asking for the current device");
+  ASSAY_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
+             "counting multiprocessors");
+  multiprocessors_ = static_cast<std::uint32_t>(processors);
   for (int i = 0; i < kSteps; ++i) {
-    const KernelPair& kernel = of(static_cast<Step>(i));
-    for (const void* function : {kernel.single, kernel.several}) {
+    const auto step = static_cast<Step>(i);
+    for (const bool several : {false, true}) {
+      const void* const function = several ? of(step).several : of(step).single;
       if (function == nullptr) continue;
       cudaFuncAttributes attributes{};  // asking for them loads the code (SPEC CUD-2.2)
       ASSAY_CUDA(cudaFuncGetAttributes(&attributes, function), "loading a one-sided kernel");
@@ -79,16 +93,25 @@ Status OneSidedKernels::load(std::uint32_t threads) {
       if (most < std::max(threads, kGroupThreads))
         return unsupported(
             fmt::format("the {} kernel runs with at most {} threads per block; {} are needed",
-                        step_name(static_cast<Step>(i)), most, std::max(threads, kGroupThreads)));
+                        step_name(step), most, std::max(threads, kGroupThreads)));
       // The same code on every device.
-      if (function == kernel.single) most_threads_[static_cast<std::size_t>(i)] = most;
+      if (!several) most_threads_[static_cast<std::size_t>(i)] = most;
+      if (waits_for_peers(step)) ASSAY_CHECK(note_resident(step, several, most));
     }
   }
-  int device = 0, processors = 0;
-  ASSAY_CUDA(cudaGetDevice(&device), "asking for the current device");
-  ASSAY_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
-             "counting multiprocessors");
-  multiprocessors_ = static_cast<std::uint32_t>(processors);
+  return Done{};
+}
+
+Status OneSidedKernels::note_resident(Step step, bool several, std::uint32_t most_threads) {
+  const void* const function = several ? of(step).several : of(step).single;
+  for (std::uint32_t warps = 1; warps <= most_threads / ResidentBlocks::kWarp; ++warps) {
+    int per_processor = 0;
+    ASSAY_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+                   &per_processor, function, static_cast<int>(warps * ResidentBlocks::kWarp), 0),
+               "asking how many blocks a multiprocessor holds");
+    resident_of(step, several)
+        .note(warps, static_cast<std::uint32_t>(per_processor) * multiprocessors_);
+  }
   return Done{};
 }
 
@@ -99,15 +122,10 @@ std::uint32_t OneSidedKernels::threads_for(Step step, std::uint64_t vectors,
   return group_threads(vectors, groups, most, multiprocessors_);
 }
 
-Expected<std::uint32_t> OneSidedKernels::resident_blocks(Step step, std::uint32_t threads) const {
-  int device = 0, processors = 0, per_processor = 0;
-  ASSAY_CUDA(cudaGetDevice(&device), "asking for the current device");
-  ASSAY_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
-             "counting multiprocessors");
-  ASSAY_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_processor, of(step).several,
-                                                           static_cast<int>(threads), 0),
-             "asking how many blocks a multiprocessor holds");
-  return static_cast<std::uint32_t>(per_processor * processors);
+std::uint32_t OneSidedKernels::resident_blocks(Step step, std::size_t ranks,
+                                               std::uint32_t threads) const {
+  CONTRACT(waits_for_peers(step), step_name(step));
+  return resident_[static_cast<std::size_t>(step)][ranks > 1 ? 1 : 0].of(threads);
 }
 
 namespace {
@@ -120,14 +138,35 @@ struct Grid {
   std::uint64_t vectors = kGroupThreads;
 };
 
-bool waits_for_peers(Step step) {
-  return step == Step::kDispatch || step == Step::kCombine || step >= Step::kSentinelDispatch;
+template <class Params>
+concept BySentinel = requires(Params p) {
+  p.sentinel.waiters;
+};
+
+// How many blocks of each rank wait; empty for a step that is not Sentinel's.
+template <class Params>
+Expected<std::vector<std::uint32_t>> waiters_by_rank(std::span<const Params> params,
+                                                     std::span<const std::uint32_t> first_block,
+                                                     const Residency& launch,
+                                                     std::uint32_t multiprocessors) {
+  std::vector<std::uint32_t> all;
+  if constexpr (BySentinel<Params>) {
+    for (std::size_t i = 0; i < params.size(); ++i) {
+      Residency own = launch;
+      own.blocks = first_block[i + 1] - first_block[i];
+      ASSAY_TRY(const std::uint32_t waiters,
+                waiters_of(own, params[i].sentinel.waiters, params.size() == 1, multiprocessors));
+      all.push_back(waiters);
+    }
+  }
+  return all;
 }
 
 template <int kRanksMax, class Params>
 Status enqueue(const void* kernel, std::span<const LaunchedRank> ranks,
                std::span<const Params> params, std::span<const std::uint32_t> first_block,
-               const LaunchConfig& config, std::uint32_t threads) {
+               std::span<const std::uint32_t> waiters, const LaunchConfig& config,
+               std::uint32_t threads) {
   // Too large for a stack when there are many ranks; copied by the launch.
   const auto launch = std::make_unique<LaunchParams<Params, kRanksMax>>();
   launch->ranks.timeout_ns = config.timeout_ns;
@@ -137,6 +176,7 @@ Status enqueue(const void* kernel, std::span<const LaunchedRank> ranks,
     launch->ranks.rank[i] = ranks[i].rank;
     launch->ranks.delay_ns[i] = ranks[i].delay_ns;
     launch->params[i] = params[i];
+    if constexpr (BySentinel<Params>) launch->params[i].sentinel.waiters = waiters[i];
   }
   void* arguments[] = {launch.get()};
   cudaLaunchAttribute overlap{};
@@ -164,22 +204,20 @@ Status OneSidedKernels::launch(Step step, std::span<const LaunchedRank> ranks,
                                    ranks.size(), kRanksPerLaunch));
   std::vector<std::uint32_t> first_block{0};
   for (const Params& one : params) first_block.push_back(first_block.back() + grid_of(one).blocks);
-  if (ranks.size() == 1) {
-    const std::uint32_t threads =
-        config.threads != 0 ? config.threads
-                            : threads_for(step, grid_of(params[0]).vectors, first_block.back());
-    return enqueue<1>(of(step).single, ranks, params, first_block, config, threads);
-  }
-  const std::uint32_t threads = config.threads != 0 ? config.threads : kGroupThreads;
-  if (waits_for_peers(step)) {
-    ASSAY_TRY(const std::uint32_t resident, resident_blocks(step, threads));
-    if (first_block.back() > resident)
-      return unsupported(
-          fmt::format("{} of {} ranks on one device has {} blocks that wait for each other; the "
-                      "device holds {} at once",
-                      step_name(step), ranks.size(), first_block.back(), resident));
-  }
-  return enqueue<kRanksPerLaunch>(of(step).several, ranks, params, first_block, config, threads);
+  const bool alone = ranks.size() == 1;
+  const std::uint32_t threads =
+      config.threads != 0 ? config.threads
+      : alone             ? threads_for(step, grid_of(params[0]).vectors, first_block.back())
+                          : kGroupThreads;
+  Residency all{step_name(step), first_block.back(), threads};
+  if (waits_for_peers(step)) all.resident = resident_blocks(step, ranks.size(), threads);
+  if (waits_for_peers(step) && !alone) ASSAY_CHECK(check_all_resident(all, ranks.size()));
+  ASSAY_TRY(const std::vector<std::uint32_t> waiters,
+            waiters_by_rank(params, first_block, all, multiprocessors_));
+  if (alone)
+    return enqueue<1>(of(step).single, ranks, params, first_block, waiters, config, threads);
+  return enqueue<kRanksPerLaunch>(of(step).several, ranks, params, first_block, waiters, config,
+                                  threads);
 }
 
 namespace {

@@ -11,6 +11,7 @@
 
 #include "cuda/kernels/one_sided/params.hpp"
 #include "cuda/launch/group_threads.hpp"
+#include "cuda/launch/residency.hpp"
 #include "model/core/expected.hpp"
 
 namespace assay::cuda {
@@ -101,31 +102,37 @@ class OneSidedKernels {
                  const LaunchConfig&) const;
 
   // By Sentinel: as many blocks as keep every source's first slot and every token apart. `waiters`
-  // of params may be any number that is resident.
+  // of params, 0 to leave it to the launcher, may be any number of the rank's blocks that is
+  // resident (SPEC CUD-1.4). Errors: as above, and bad input for more waiters than that.
   Status dispatch(std::span<const LaunchedRank>, std::span<const one_sided::SentinelDispatchParams>,
                   const LaunchConfig&) const;
   Status combine(std::span<const LaunchedRank>, std::span<const one_sided::SentinelCombineParams>,
                  const LaunchConfig&) const;
 
-  // Blocks of one step's kernel that the current device holds at once, of a launch of several
-  // ranks.
-  Expected<std::uint32_t> resident_blocks(Step step, std::uint32_t threads) const;
-
-  // Threads of a group for a launch of one rank with so many groups, each of which moves so many
-  // 16-byte vectors; of several ranks, whose blocks must be resident together, kGroupThreads.
-  std::uint32_t threads_for(Step step, std::uint64_t vectors, std::uint32_t groups) const;
+  // Blocks of dispatch's or combine's kernel, of either protocol, that every device that has loaded
+  // it holds at once: of a launch of one rank, or of more. 0 where it cannot have so many threads.
+  std::uint32_t resident_blocks(Step step, std::size_t ranks, std::uint32_t threads) const;
 
  private:
   KernelPair& of(Step step) { return kernels_[static_cast<std::size_t>(step)]; }
   const KernelPair& of(Step step) const { return kernels_[static_cast<std::size_t>(step)]; }
+  ResidentBlocks& resident_of(Step step, bool several) {
+    return resident_[static_cast<std::size_t>(step)][several ? 1 : 0];
+  }
+  Status note_resident(Step step, bool several, std::uint32_t most_threads);
+  // Threads of a group for a launch of one rank with so many groups, each of which moves so many
+  // 16-byte vectors; of several ranks, whose blocks must be resident together, kGroupThreads.
+  std::uint32_t threads_for(Step step, std::uint64_t vectors, std::uint32_t groups) const;
   template <class Params, class GridOf>
   Status launch(Step step, std::span<const LaunchedRank> ranks, std::span<const Params> params,
                 const LaunchConfig& config, const GridOf& grid_of) const;
 
   std::array<KernelPair, kSteps> kernels_;
   std::array<std::uint32_t, kSteps> most_threads_{};  // of a launch of one rank; 0: not loaded
-  std::uint64_t pulled_bytes_ = 2;                    // of an element that combine reads
-  std::uint32_t multiprocessors_ = 132;               // of the last device that loaded them
+  // Of steps that wait: of the kernel for one rank, and of that for several.
+  std::array<std::array<ResidentBlocks, 2>, kSteps> resident_;
+  std::uint64_t pulled_bytes_ = 2;       // of an element that combine reads
+  std::uint32_t multiprocessors_ = 132;  // of the last device that loaded them
 };
 
 }  // namespace assay::cuda

@@ -100,13 +100,9 @@ Status Rounds::enqueue(std::size_t rank, cudaStream_t stream, bool dispatch_toke
   const assay_round& summed = combine_tokens ? with : without;
   const cuda::OneSidedKernels& kernels = group_.kernels();
   if (round_plan_.protocol == one_sided::Protocol::kSentinel) {
-    const std::uint32_t waiters =
-        std::min<std::uint32_t>(128, sentinel_groups(plan_, tokens_of(sent, id)));
-    const auto dispatch =
-        sentinel_dispatch_params(plan_, round_plan_, sent, id, memory_[rank], waiters);
+    const auto dispatch = sentinel_dispatch_params(plan_, round_plan_, sent, id, memory_[rank]);
     ASSAY_CHECK(kernels.dispatch(std::span(&launched, 1), std::span(&dispatch, 1), launch));
-    const auto combine =
-        sentinel_combine_params(plan_, round_plan_, summed, id, memory_[rank], waiters);
+    const auto combine = sentinel_combine_params(plan_, round_plan_, summed, id, memory_[rank]);
     return kernels.combine(std::span(&launched, 1), std::span(&combine, 1), launch);
   }
   const auto dispatch = dispatch_params(plan_, round_plan_, sent, id, memory_[rank]);

@@ -128,8 +128,7 @@ Status CudaWorker::launch_dispatch(const assay_round& round, const RoundPlan& pl
   if (plan.protocol == one_sided::Protocol::kSentinel) {
     std::vector<one_sided::SentinelDispatchParams> params;
     for (const RankId rank : ranks(plan))
-      params.push_back(sentinel_dispatch_params(plan_, plan, round, rank, memory_of(rank),
-                                                waiters(round, plan, rank)));
+      params.push_back(sentinel_dispatch_params(plan_, plan, round, rank, memory_of(rank)));
     ASSAY_CHECK(group_.kernels().dispatch(launched(plan), params, launch_));
     return launch_lists(plan);
   }
@@ -159,21 +158,11 @@ Status CudaWorker::launch_lists(const RoundPlan& plan) {
   return group_.kernels().list_experts(launched(plan), params, launch_);
 }
 
-// Every block waits: a launch of several ranks has all of them resident, and a rank alone on its
-// device waits in as many as the device surely holds.
-std::uint32_t CudaWorker::waiters(const assay_round& round, const RoundPlan& plan,
-                                  RankId rank) const {
-  constexpr std::uint32_t kResident = 128;  // one per multiprocessor of the smallest such GPU
-  const std::uint32_t groups = sentinel_groups(plan_, tokens_of(round, rank));
-  return ranks(plan).size() == 1 ? std::min(groups, kResident) : groups;
-}
-
 Status CudaWorker::launch_combine(const assay_round& round, const RoundPlan& plan) {
   if (plan.protocol == one_sided::Protocol::kSentinel) {
     std::vector<one_sided::SentinelCombineParams> params;
     for (const RankId rank : ranks(plan))
-      params.push_back(sentinel_combine_params(plan_, plan, round, rank, memory_of(rank),
-                                               waiters(round, plan, rank)));
+      params.push_back(sentinel_combine_params(plan_, plan, round, rank, memory_of(rank)));
     return group_.kernels().combine(launched(plan), params, launch_);
   }
   if (plan_.pulled == one_sided::RowFormat::kE4m3) {

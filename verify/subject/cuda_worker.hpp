@@ -95,7 +95,6 @@ class CudaWorker {
   Status read_lists(const assay_round& round, const RoundPlan& plan);
   Status write_expert_rows(const assay_round& round, const RoundPlan& plan);
   std::vector<cuda::LaunchedRank> launched(const RoundPlan& plan);
-  std::uint32_t waiters(const assay_round& round, const RoundPlan& plan, RankId rank) const;
   Status poison_written(const RoundPlan& plan);
   void pause();
 

@@ -196,14 +196,9 @@ class GemmRounds {
     const cuda::OneSidedKernels& kernels = group_->kernels();
     const bool sentinel = plan.protocol == one_sided::Protocol::kSentinel;
     const auto memory = [&](RankId rank) { return seats_[index(rank)].memory; };
-    const auto waiters = [&](RankId rank) {
-      return sentinel_groups(*plan_, static_cast<std::uint32_t>(num_tokens_[index(rank)]));
-    };
     if (sentinel) {
       ASSAY_CHECK(on_each_device(
-          [&](RankId r) {
-            return sentinel_dispatch_params(*plan_, plan, abi_, r, memory(r), waiters(r));
-          },
+          [&](RankId r) { return sentinel_dispatch_params(*plan_, plan, abi_, r, memory(r)); },
           [&](auto r, auto p, auto c) { return kernels.dispatch(r, p, c); }));
     } else {
       ASSAY_CHECK(on_each_device(
@@ -223,9 +218,7 @@ class GemmRounds {
     }
     if (sentinel)
       return on_each_device(
-          [&](RankId r) {
-            return sentinel_combine_params(*plan_, plan, abi_, r, memory(r), waiters(r));
-          },
+          [&](RankId r) { return sentinel_combine_params(*plan_, plan, abi_, r, memory(r)); },
           [&](auto r, auto p, auto c) { return kernels.combine(r, p, c); });
     return on_each_device(
         [&](RankId r) { return combine_params(*plan_, plan, abi_, r, memory(r)); },

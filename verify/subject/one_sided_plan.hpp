@@ -100,18 +100,18 @@ one_sided::CombineParams combine_params(const GroupPlan& group, const RoundPlan&
                                         const RankMemory& memory);
 
 // The same round by Sentinel, which has neither a sanitize nor a stage kernel. `waiters` is how
-// many of a launch's groups wait for peers: at least 1, at most all of them and as many as are
-// resident.
+// many of a launch's groups wait for peers, at most as many as are resident; 0 leaves it to the
+// CUDA launcher (SPEC CUD-1.4), and no kernel runs with it.
 one_sided::SentinelDispatchParams sentinel_dispatch_params(const GroupPlan& group,
                                                            const RoundPlan& plan,
                                                            const assay_round& round, RankId rank,
                                                            const RankMemory& memory,
-                                                           std::uint32_t waiters);
+                                                           std::uint32_t waiters = 0);
 one_sided::SentinelCombineParams sentinel_combine_params(const GroupPlan& group,
                                                          const RoundPlan& plan,
                                                          const assay_round& round, RankId rank,
                                                          const RankMemory& memory,
-                                                         std::uint32_t waiters);
+                                                         std::uint32_t waiters = 0);
 // Groups that keep every source's first slot and every token apart; any other number works too.
 std::uint32_t sentinel_groups(const GroupPlan& group, std::uint32_t num_tokens);
 
