@@ -22,12 +22,6 @@ Expected<bool> parse_slots(std::string_view text) {
       fmt::format("option slots is {}; allowed are counter and ordered", in_quotes(text)));
 }
 
-assay_round_more GroupPlan::more_of(std::int32_t index) const {
-  const assay_round_more* more =
-      config.more == nullptr ? nullptr : config.more(config.more_context, index);
-  return more == nullptr ? assay_round_more{} : *more;
-}
-
 std::uint32_t GroupPlan::most_local_experts() const {
   return static_cast<std::uint32_t>((config.num_experts + config.ep_size - 1) / config.ep_size);
 }
@@ -41,8 +35,6 @@ Status check_more(const GroupPlan& group, const assay_round& round, const RoundP
   if (more.num_statistics < 0 || more.num_statistics > group.config.num_statistics)
     return bad_input(fmt::format("the round has {} statistics; this group allows 0 to {}",
                                  more.num_statistics, group.config.num_statistics));
-  if (more.list_offsets != nullptr && more.list_entries == nullptr)
-    return bad_input("the round wants slot lists; list_entries may not be null");
   if (more.num_statistics > 0 && plan.protocol == one_sided::Protocol::kSentinel)
     return unsupported(
         fmt::format("statistics travel by Fence only (SPEC KER-1.8); this round of {} tokens per "
@@ -62,12 +54,50 @@ Status check_more(const GroupPlan& group, const assay_round& round, const RoundP
   return Done{};
 }
 
+namespace {
+
+// That `array`, which a round needs because it `needs`, has a pointer for every local rank.
+template <class T>
+Status check_pointers(const GroupPlan& group, const char* needs, const char* name,
+                      T* const* array) {
+  if (array == nullptr)
+    return bad_input(fmt::format("the round {}; {} may not be null", needs, name));
+  for (std::int32_t rank = 0; rank < group.config.num_local_ranks; ++rank)
+    if (array[rank] == nullptr)
+      return bad_input(fmt::format("the round {}; {}[{}] may not be null", needs, name, rank));
+  return Done{};
+}
+
+// What round `index` of a run asks for beyond assay_round.
+Expected<assay_round_more> ask_more(const GroupPlan& group, std::int32_t index) {
+  const assay_group_config& config = group.config;
+  const assay_round_more* more =
+      config.more == nullptr ? nullptr : config.more(config.more_context, index);
+  if (more == nullptr) return assay_round_more{};
+  if (more->struct_size < sizeof(assay_round_more))
+    return bad_input(fmt::format("assay_round_more has {} bytes; at least {} are needed",
+                                 more->struct_size, sizeof(assay_round_more)));
+  if (more->num_statistics > 0) {
+    constexpr const char* kNeeds = "has statistics";
+    ASSAY_CHECK(check_pointers(group, kNeeds, "statistics", more->statistics));
+    ASSAY_CHECK(check_pointers(group, kNeeds, "gathered_statistics", more->gathered_statistics));
+  }
+  if (more->list_offsets != nullptr) {
+    constexpr const char* kNeeds = "wants slot lists";
+    ASSAY_CHECK(check_pointers(group, kNeeds, "list_offsets", more->list_offsets));
+    ASSAY_CHECK(check_pointers(group, kNeeds, "list_entries", more->list_entries));
+  }
+  return *more;
+}
+
+}  // namespace
+
 Expected<std::vector<RoundPlan>> plan_rounds(const GroupPlan& group,
                                              std::span<const assay_round> rounds) {
   std::vector<RoundPlan> plans;
   for (std::size_t i = 0; i < rounds.size(); ++i) {
-    ASSAY_TRY(RoundPlan plan,
-              plan_round(group, rounds[i], group.more_of(static_cast<std::int32_t>(i))));
+    ASSAY_TRY(const assay_round_more more, ask_more(group, static_cast<std::int32_t>(i)));
+    ASSAY_TRY(RoundPlan plan, plan_round(group, rounds[i], more));
     plans.push_back(std::move(plan));
   }
   return plans;

@@ -26,8 +26,6 @@ struct GroupPlan {
 
   // What a round's slots promise: ASSAY_SLOTS_*.
   int slot_rule(std::int32_t max_tokens_per_rank) const;
-  // What round `index` of a run asks for beyond assay_round; asks the caller, once (subject.h).
-  assay_round_more more_of(std::int32_t index) const;
   std::uint32_t most_local_experts() const;                            // of any rank
   std::uint64_t list_entries(std::int32_t max_tokens_per_rank) const;  // at most, of a rank
   std::uint64_t row_bytes() const;                                     // of one expert_out row
@@ -63,12 +61,15 @@ struct RoundPlan {
   assay_round_more more{};                     // what it asks for beyond assay_round
 };
 
-// Errors: what a caller of dispatch must not ask for; the kernels do not check it again.
+// Errors: what a caller of dispatch must not ask for; the kernels do not check it again. What the
+// pointers of `more` lead to is not looked at, nor whether they are null: who explores has none.
 Expected<RoundPlan> plan_round(const GroupPlan& group, const assay_round& round,
                                const assay_round_more& more = {});
 // What of plan.more this round cannot have.
 Status check_more(const GroupPlan& group, const assay_round& round, const RoundPlan& plan);
-// All rounds of a run, with what the caller asks for beyond them.
+// All rounds of a run. What the caller asks for beyond them is asked for here, once a round
+// (subject.h). Errors: as above, and of that a struct that is too small or a pointer that is null
+// where the round needs it (SPEC VER-1.7).
 Expected<std::vector<RoundPlan>> plan_rounds(const GroupPlan& group,
                                              std::span<const assay_round> rounds);
 

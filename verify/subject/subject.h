@@ -52,7 +52,8 @@ typedef struct assay_payload {
   int32_t holds_expert_ids; /* 1: rows are int32 [k]; padding rows must get invalid_expert_id */
 } assay_payload;
 
-/* What a round asks for beyond assay_round, which lies in an array and cannot grow. */
+/* What a round asks for beyond assay_round, which lies in an array and cannot grow. Where
+ * statistics travel or lists are wanted, none of their pointers is NULL. */
 typedef struct assay_round_more {
   size_t struct_size;
   /* Loads of experts that every rank tells every rank in dispatch (model/SPEC.md, MOE-2.10): opaque
