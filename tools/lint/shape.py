@@ -10,11 +10,6 @@ import lint
 LINES_MAX = 400
 COLUMNS_MAX = 100
 
-# Files that may be longer, each with its reason.
-LONG_FILES = {
-    "verify/golden/dispatch.cpp": "an operation of golden and check is one file",
-}
-
 FIRST_COMMENT = re.compile(
     r'^(?:#![^\n]*\n)?\s*(//|/\*|#(?!!|\s*(include|pragma|define|ifndef))|r?""")')
 
@@ -27,16 +22,13 @@ def check(tree):
             continue
         lines = text.split("\n")
         length = len(lines) - (lines[-1] == "")
-        if length > LINES_MAX and path not in LONG_FILES:
+        if length > LINES_MAX:
             findings.append(f"{path}: {length} lines; at most {LINES_MAX}")
         for number, line in enumerate(lines, start=1):
             if len(line) > COLUMNS_MAX:
                 findings.append(f"{path}:{number}: {len(line)} columns; at most {COLUMNS_MAX}")
         if not FIRST_COMMENT.match(text):
             findings.append(f"{path}:1: no first paragraph that says what the file decides")
-    for path, reason in LONG_FILES.items():
-        if path in tree.paths and len(tree.lines(path)) <= LINES_MAX:
-            findings.append(f"{path}: is listed as long ({reason}), but is not")
     return findings
 
 

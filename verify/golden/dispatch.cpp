@@ -1,152 +1,25 @@
 // assay golden dispatch: targets, counters and receive buffers of one round. What is legal is
-// model/moe/dispatch.hpp; this file decides the tensors, and how a got file's own choice of slots
-// is adopted: by the slots that it recorded, else by the content of whole rows (SPEC VER-7.6).
+// model/moe/dispatch.hpp, what a file says dispatch_input.hpp; this file decides the tensors that
+// are compared, and how a got file's own choice of slots is adopted: by the slots that it recorded,
+// else by the content of whole rows (SPEC VER-7.6).
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 
-#include "model/core/text.hpp"
-#include "model/moe/dispatch.hpp"
 #include "verify/golden/compare.hpp"
+#include "verify/golden/dispatch_input.hpp"
 #include "verify/golden/join_rows.hpp"
-#include "verify/golden/op.hpp"
 
 namespace assay::verify {
 namespace {
 
 constexpr std::string_view kSlotRules = "counter, prefix, canonical and token_index";
-constexpr std::string_view kPayload = "payload.";
-constexpr std::string_view kIdPayload = "topk_ids";
-
-struct Rows {  // of one payload in the file
-  moe::Payload payload;
-  TensorView view;  // [ep, t, ...]
-  std::vector<const std::byte*> sources;
-};
-
-struct Problem {
-  std::int32_t ep = 1, tokens = 0, top_k = 1, max_tokens = 1;
-  std::optional<moe::DispatchPlan> plan;
-  std::vector<std::int32_t> num_tokens;
-  std::vector<Rows> payloads;
-  std::optional<std::int32_t> invalid_id;
-
-  std::size_t picks() const {
-    return static_cast<std::size_t>(tokens) * static_cast<std::size_t>(top_k);
-  }
-};
-
-Expected<moe::RankMask> read_mask(const GoldenInput& in, std::int32_t ep) {
-  if (!in.file->has("rank_mask")) return moe::RankMask::all();
-  ASSAY_TRY(const TensorView view, in.file->tensor("rank_mask"));
-  ASSAY_CHECK(view.expect({Dtype::kU64}, {{"word", static_cast<std::uint64_t>((ep + 63) / 64)}}));
-  const std::vector<std::uint64_t> words = Elements<std::uint64_t>(view.bytes).copy();
-  return moe::RankMask::from_words(words.data(), ep);
-}
-
-Expected<moe::Placement> read_placement(const GoldenInput& in, std::int32_t ep) {
-  ASSAY_TRY(const auto experts, in.integer<std::int32_t>("num_experts", 1, moe::kMaxExperts));
-  if (!in.file->has("physical_to_logical")) return moe::Placement::contiguous(ep, experts);
-  ASSAY_TRY(const TensorView view, in.file->tensor("physical_to_logical"));
-  ASSAY_CHECK(view.expect({Dtype::kI32}, {{"place", static_cast<std::uint64_t>(experts)}}));
-  const std::vector<std::int32_t> map = Elements<std::int32_t>(view.bytes).copy();
-  const std::int64_t logical = std::int64_t{*std::max_element(map.begin(), map.end())} + 1;
-  if (logical < 1 || logical > moe::kMaxExperts)
-    return bad_input(fmt::format("physical_to_logical names expert {}; allowed are 0 to {}",
-                                 logical - 1, moe::kMaxExperts - 1));
-  return moe::Placement::replicated(ep, static_cast<std::int32_t>(logical), map);
-}
-
-// The payload tensors, in the order of their names.
-Status read_payloads(const GoldenInput& in, Problem& p) {
-  for (const TensorView& view : in.file->tensors()) {
-    if (view.name.substr(0, kPayload.size()) != kPayload) continue;
-    Rows rows;
-    rows.view = view;
-    rows.payload.name = std::string(view.name.substr(kPayload.size()));
-    if (view.shape.size() < 2 || view.shape[0] != static_cast<std::uint64_t>(p.ep) ||
-        view.shape[1] != static_cast<std::uint64_t>(p.tokens))
-      return bad_input(
-          fmt::format("tensor {} has shape {}; its first axes are those of topk_ids, "
-                      "[{}, {}, ...]",
-                      view.name, shape_text(view.shape), p.ep, p.tokens));
-    std::uint64_t bits = dtype_bits(view.dtype);
-    for (std::size_t axis = 2; axis < view.shape.size(); ++axis) bits *= view.shape[axis];
-    if (bits == 0 || bits % 8 != 0)
-      return bad_input(
-          fmt::format("a row of tensor {} has {} bits; allowed are whole bytes, one "
-                      "at least",
-                      view.name, bits));
-    // ep^2 * max_tokens rows can pass 64 bits with small files: refused, not wrapped.
-    constexpr std::uint64_t kRecvBytesMax = std::uint64_t{1} << 36;  // 64 GiB
-    const auto ep = static_cast<std::uint64_t>(p.ep);
-    if (bits / 8 > kRecvBytesMax / static_cast<std::uint64_t>(p.max_tokens) / (ep * ep))
-      return unsupported(fmt::format(
-          "recv.{} would have {} x {} x {} rows of {} bytes; at most {} bytes are built",
-          rows.payload.name, ep, ep, p.max_tokens, bits / 8, kRecvBytesMax));
-    rows.payload.bytes_per_token = static_cast<std::int64_t>(bits / 8);
-    rows.payload.holds_expert_ids = p.invalid_id && rows.payload.name == kIdPayload &&
-                                    view.dtype == Dtype::kI32 && bits == 32u * p.top_k;
-    for (std::int32_t src = 0; src < p.ep; ++src)
-      rows.sources.push_back(view.bytes.data() + static_cast<std::size_t>(src) *
-                                                     static_cast<std::size_t>(p.tokens) *
-                                                     (bits / 8));
-    p.payloads.push_back(std::move(rows));
-  }
-  std::sort(p.payloads.begin(), p.payloads.end(),
-            [](const Rows& a, const Rows& b) { return a.payload.name < b.payload.name; });
-  return Done{};
-}
-
-Expected<Problem> read_problem(const GoldenInput& in, std::optional<moe::SlotRule> other = {}) {
-  Problem p;
-  ASSAY_TRY(const moe::SlotRule rule, moe::parse_slot_rule(in.text("slot_rule")));
-  ASSAY_TRY(const TensorView ids, in.file->tensor("topk_ids"));
-  ASSAY_CHECK(ids.expect({Dtype::kI32}, {{"source"}, {"token"}, {"top_k"}}));
-  for (const auto& [name, size, size_max] :
-       {std::tuple{"ranks", ids.shape[0], std::uint64_t{moe::kMaxRanks}},
-        std::tuple{"tokens", ids.shape[1], std::uint64_t{1} << 24},
-        std::tuple{"top_k", ids.shape[2], std::uint64_t{moe::kMaxTopK}}}) {
-    if (size < 1 || size > size_max)
-      return bad_input(fmt::format("{}: topk_ids has shape {}; allowed are 1 to {} {}",
-                                   in.file->path(), shape_text(ids.shape), size_max, name));
-  }
-  p.ep = static_cast<std::int32_t>(ids.shape[0]);
-  p.tokens = static_cast<std::int32_t>(ids.shape[1]);
-  p.top_k = static_cast<std::int32_t>(ids.shape[2]);
-  ASSAY_TRY(p.max_tokens, in.integer<std::int32_t>("max_tokens_per_rank", 1, 1 << 24));
-  ASSAY_TRY(const TensorView counts, in.file->tensor("num_tokens"));
-  ASSAY_CHECK(counts.expect({Dtype::kI32}, {{"source", ids.shape[0]}}));
-  p.num_tokens = Elements<std::int32_t>(counts.bytes).copy();
-  ASSAY_TRY(const moe::Placement placement, read_placement(in, p.ep));
-  if (in.has("invalid_id")) {
-    ASSAY_TRY(p.invalid_id, in.integer<std::int32_t>("invalid_id", INT32_MIN, INT32_MAX));
-    ASSAY_CHECK(moe::check_invalid_id(placement, *p.invalid_id));
-  }
-  const std::vector<std::int32_t> all = Elements<std::int32_t>(ids.bytes).copy();
-  std::vector<std::vector<std::int32_t>> picks;
-  for (std::int32_t src = 0; src < p.ep; ++src) {
-    const std::int32_t count = p.num_tokens[static_cast<std::size_t>(src)];
-    if (count < 0 || count > p.tokens)
-      return bad_input(
-          fmt::format("{}: num_tokens[{}] is {}; allowed are 0 to {}, the tokens of "
-                      "topk_ids",
-                      in.file->path(), src, count, p.tokens));
-    const auto first = all.begin() + static_cast<std::ptrdiff_t>(p.picks()) * src;
-    picks.emplace_back(first, first + std::ptrdiff_t{count} * p.top_k);
-  }
-  ASSAY_TRY(const moe::Routing routing, moe::Routing::make(p.top_k, p.max_tokens, picks));
-  ASSAY_TRY(const moe::RankMask mask, read_mask(in, p.ep));
-  ASSAY_TRY(p.plan, moe::plan_dispatch(placement, routing, other.value_or(rule), mask));
-  ASSAY_CHECK(read_payloads(in, p));
-  return p;
-}
 
 // --- outputs -------------------------------------------------------------------------------------
 
 // target_rank or target_slot [ep, t, top_k]: -1 where a rank has no such token, or is dead.
-GoldenTensor target_tensor(const Problem& p, const char* name,
+GoldenTensor target_tensor(const DispatchInput& p, const char* name,
                            std::span<const std::int32_t> (moe::DispatchPlan::*of)(RankId) const) {
   GoldenTensor out{.name = name, .dtype = Dtype::kI32};
   out.shape = {static_cast<std::uint64_t>(p.ep), static_cast<std::uint64_t>(p.tokens),
@@ -168,7 +41,7 @@ GoldenTensor target_tensor(const Problem& p, const char* name,
   return out;
 }
 
-GoldenTensor counter_tensor(const Problem& p) {
+GoldenTensor counter_tensor(const DispatchInput& p) {
   GoldenTensor out{.name = "recv_counters", .dtype = Dtype::kI32};
   out.shape = {static_cast<std::uint64_t>(p.ep), static_cast<std::uint64_t>(p.ep)};
   out.axes = {"rank", "source"};
@@ -187,7 +60,7 @@ GoldenTensor counter_tensor(const Problem& p) {
 
 // recv.<name> [dst, src, slot, ...]. Rows that hold no token are zero and not compared; those of
 // the id payload hold the invalid id and are, where one is given (SPEC VER-7.3).
-GoldenTensor recv_tensor(const Problem& p, const Rows& rows) {
+GoldenTensor recv_tensor(const DispatchInput& p, const DispatchRows& rows) {
   GoldenTensor out{.name = "recv." + rows.payload.name, .dtype = rows.view.dtype};
   const auto ep = static_cast<std::uint64_t>(p.ep), max = static_cast<std::uint64_t>(p.max_tokens);
   out.shape = {ep, ep, max};
@@ -231,14 +104,13 @@ GoldenTensor recv_tensor(const Problem& p, const Rows& rows) {
   return out;
 }
 
-// --- the choices of a got file
-// ---------------------------------------------------------------------
+// --- the choices of a got file -------------------------------------------------------------------
 
 // Targets as a file recorded them. Counters are compared like any tensor, so the legal ones stand
 // here: a wrong counter does not make slots illegal.
 struct Recorded {
   std::vector<std::int32_t> rank, slot;
-  moe::ObservedTargets observed(const Problem& p) const {
+  moe::ObservedTargets observed(const DispatchInput& p) const {
     moe::ObservedTargets out;
     for (std::int32_t r = 0; r < p.ep; ++r) {
       const std::size_t first = static_cast<std::size_t>(r) * p.picks();
@@ -275,8 +147,8 @@ Mismatch violation_mismatch(const moe::TargetViolation& violation) {
 }
 
 // Row `row` of every payload, one after the other: what is matched is the whole row.
-std::string whole_row(const Problem& p, const std::vector<std::span<const std::byte>>& payloads,
-                      std::uint64_t row) {
+std::string whole_row(const DispatchInput& p,
+                      const std::vector<std::span<const std::byte>>& payloads, std::uint64_t row) {
   std::string text;
   for (std::size_t i = 0; i < payloads.size(); ++i) {
     const auto size = static_cast<std::size_t>(p.payloads[i].payload.bytes_per_token);
@@ -286,7 +158,8 @@ std::string whole_row(const Problem& p, const std::vector<std::span<const std::b
 }
 
 // Within every block of n rows, brings the legal rows into the order in which `got` holds them.
-Status order_by_content(const Problem& p, const TensorFile& got, std::vector<GoldenTensor>& recv) {
+Status order_by_content(const DispatchInput& p, const TensorFile& got,
+                        std::vector<GoldenTensor>& recv) {
   std::vector<std::span<const std::byte>> legal, observed;
   for (const GoldenTensor& tensor : recv) {
     ASSAY_TRY(const TensorView view, find_got(tensor, got));
@@ -316,7 +189,7 @@ Status order_by_content(const Problem& p, const TensorFile& got, std::vector<Gol
 }
 
 // Adopts the recorded slots if they are legal, and says so; else says why not. True if adopted.
-Expected<bool> adopt_slots(const TensorFile& got, Problem& p, GoldenAnswer& answer) {
+Expected<bool> adopt_slots(const TensorFile& got, DispatchInput& p, GoldenAnswer& answer) {
   const std::string otherwise = p.plan->slot_rule() == moe::SlotRule::kCounterAnyOrder
                                     ? "by the content of whole rows"
                                     : "by the slots that the rule demands";
@@ -341,14 +214,14 @@ Expected<bool> adopt_slots(const TensorFile& got, Problem& p, GoldenAnswer& answ
   return false;
 }
 
-Expected<GoldenAnswer> legal_of(Problem p, const TensorFile* got) {
+Expected<GoldenAnswer> legal_of(DispatchInput p, const TensorFile* got) {
   GoldenAnswer answer;
   bool joined_by_slots = true;
   if (got != nullptr) {
     ASSAY_TRY(joined_by_slots, adopt_slots(*got, p, answer));
   }
   std::vector<GoldenTensor> recv;
-  for (const Rows& rows : p.payloads) recv.push_back(recv_tensor(p, rows));
+  for (const DispatchRows& rows : p.payloads) recv.push_back(recv_tensor(p, rows));
   const bool free_slots = p.plan->slot_rule() == moe::SlotRule::kCounterAnyOrder;
   if (!joined_by_slots && free_slots) ASSAY_CHECK(order_by_content(p, *got, recv));
   // What is wrong with the targets has been found: comparing them with one of the legal choices
@@ -368,7 +241,7 @@ Expected<GoldenAnswer> legal_of(Problem p, const TensorFile* got) {
 }
 
 Expected<GoldenAnswer> legal(const GoldenInput& in, const TensorFile* got) {
-  ASSAY_TRY(Problem p, read_problem(in));
+  ASSAY_TRY(DispatchInput p, read_dispatch(in));
   return legal_of(std::move(p), got);
 }
 
@@ -379,7 +252,7 @@ std::vector<GoldenRule> rules_of(const GoldenInput& in, const TensorFile& got) {
     if (moe::slot_rule_name(rule) == in.text("slot_rule")) continue;
     rules.push_back(
         {fmt::format("slot_rule={} fits instead", moe::slot_rule_name(rule)), [&in, &got, rule] {
-           auto problem = read_problem(in, rule);
+           auto problem = read_dispatch(in, rule);
            if (!problem) return false;
            const auto answer = legal_of(*std::move(problem), &got);
            return answer && agrees(*answer, got);
@@ -398,7 +271,7 @@ GoldenOp dispatch_op() {
       {"max_tokens_per_rank", "1 and more", true, std::nullopt, ParameterForm::kInteger},
       {"invalid_id", "numbers that name no expert", false, std::nullopt, ParameterForm::kInteger},
       {"slot_rule", kSlotRules, false, "counter"}};
-  op.inputs = {"topk_ids", "num_tokens", kPayload, "physical_to_logical", "rank_mask"};
+  op.inputs = {"topk_ids", "num_tokens", kDispatchPayload, "physical_to_logical", "rank_mask"};
   op.legal = legal;
   op.rules = rules_of;
   return op;
