@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -23,12 +24,14 @@ using namespace verify::bench;
 struct BenchAttentionArguments {
   const OptionalText& lengths;
   const OptionalText& dtypes;
+  const OptionalText& head_dim;
   const OptionalText& repeats;
   const OptionalText& peers;
   const OptionalText& peer_time;
   const bool& quick;
   const bool& no_ceilings;
   const bool& no_decode;
+  const bool& variants;
   const OptionalText& json;
 };
 
@@ -37,6 +40,12 @@ Expected<Dtype> parse_dtype(const std::string& name) {
                                     std::pair{"fp8", Dtype::kF8E4m3}})
     if (name == word) return dtype;
   return bad_input(fmt::format("--dtypes has {}; allowed are bf16, fp16 and fp8", in_quotes(name)));
+}
+
+Expected<int> parse_head_dim(const OptionalText& text) {
+  ASSAY_TRY(const int dim, integer_or<int>("--head-dim", text, 64, 256, 128));
+  if (dim == 64 || dim == 128 || dim == 256) return dim;
+  return bad_input(fmt::format("--head-dim is {}; allowed are 64, 128 and 256", dim));
 }
 
 Expected<AttentionBenchOptions> parse_options(const BenchAttentionArguments& from) {
@@ -48,10 +57,19 @@ Expected<AttentionBenchOptions> parse_options(const BenchAttentionArguments& fro
               parse_integer<std::int32_t>("--lengths", text, 128, 1 << 18));
     options.lengths.push_back(length);
   }
-  for (const std::string& text : list_of(from.dtypes, "bf16,fp16,fp8")) {
+  ASSAY_TRY(options.head_dim, parse_head_dim(from.head_dim));
+  const bool fp8 = options.head_dim != 64;  // has kernels
+  for (const std::string& text : list_of(from.dtypes, fp8 ? "bf16,fp16,fp8" : "bf16,fp16")) {
     ASSAY_TRY(const Dtype dtype, parse_dtype(text));
+    if (dtype == Dtype::kF8E4m3 && !fp8)
+      return bad_input("--dtypes has fp8; with --head-dim 64 allowed are bf16 and fp16");
     options.dtypes.push_back(dtype);
   }
+  options.variants = from.variants;
+  if (options.variants &&
+      (options.head_dim != 128 || std::find(options.dtypes.begin(), options.dtypes.end(),
+                                            Dtype::kBf16) == options.dtypes.end()))
+    return bad_input("--variants needs bf16 among --dtypes, and --head-dim 128: others have none");
   ASSAY_TRY(options.repeats,
             integer_or<std::int32_t>("--repeats", from.repeats, 1, 1000, from.quick ? 9 : 7));
   options.ceilings = !from.no_ceilings;
@@ -86,15 +104,15 @@ Table ceilings_table(const std::vector<Figure>& figures) {
 std::string mask_word(bool causal) { return causal ? "causal" : "full"; }
 
 Table rows_table(const AttentionBenchResult& result, const PeerAnswer& peers) {
-  Table table{
-      {"kernel", "dtype", "requests", "length", "mask", "what", "wanted", "sparsity", "lambda",
-       "ms", "ms_min", "tflops", "gbps", "of_stream", "speed_up", "over", "set", "rows_checked"},
-      {}};
+  Table table{{"kernel", "dtype", "requests", "length", "mask", "what", "tuning", "wanted",
+               "sparsity", "lambda", "ms", "ms_min", "tflops", "gbps", "of_stream", "speed_up",
+               "over", "set", "rows_checked"},
+              {}};
   for (const AttentionBenchRow& row : result.rows) {
     const auto faster = speed_up(result, peers, row);
     table.rows.push_back({row.kernel, std::string(dtype_name(row.dtype)),
                           std::int64_t{row.requests}, std::int64_t{row.length},
-                          mask_word(row.causal), row.what, row.wanted, row.sparsity,
+                          mask_word(row.causal), row.what, row.tuning, row.wanted, row.sparsity,
                           static_cast<double>(row.lambda), row.ms, row.ms_min, row.tflops, row.gbps,
                           row.of_stream, faster ? faster->value : 0.0,
                           faster ? faster->over : std::string("-"), row.set, row.checked_rows});
@@ -141,11 +159,10 @@ std::string repro(const BenchAttentionArguments& from) {
   if (from.quick) line += " --quick";
   if (from.no_decode) line += " --no-decode";
   if (from.no_ceilings) line += " --no-ceilings";
-  const std::pair<const char*, const OptionalText*> options[] = {{"--lengths", &from.lengths},
-                                                                 {"--dtypes", &from.dtypes},
-                                                                 {"--repeats", &from.repeats},
-                                                                 {"--peers", &from.peers},
-                                                                 {"--peer-time", &from.peer_time}};
+  if (from.variants) line += " --variants";
+  const std::pair<const char*, const OptionalText*> options[] = {
+      {"--lengths", &from.lengths}, {"--dtypes", &from.dtypes}, {"--head-dim", &from.head_dim},
+      {"--repeats", &from.repeats}, {"--peers", &from.peers},   {"--peer-time", &from.peer_time}};
   for (const auto& [name, value] : options)
     if (*value) line += fmt::format(" {} {}", name, **value);
   return line;
@@ -177,6 +194,7 @@ Expected<ExitCode> run_bench_attention(const BenchAttentionArguments& from) {
   document.field("driver", result.driver);
   document.field("cuda", result.cuda);
   document.field("repeats", std::int64_t{options.repeats});
+  document.field("head_dim", std::int64_t{options.head_dim});
   document.table("ceilings", ceilings_table(result.ceilings));
   document.table("rows", rows_table(result, peers));
   document.table("peers", peers_table(result, peers));
@@ -200,7 +218,8 @@ Expected<ExitCode> run_bench_attention(const BenchAttentionArguments& from) {
 Action declare_bench_attention(Arguments& arguments) {
   const BenchAttentionArguments from{
       arguments.option("--lengths", "N,M", "query rows, and keys (default 16384,65536)"),
-      arguments.option("--dtypes", "A,B", "bf16, fp16, fp8 (default: all)"),
+      arguments.option("--dtypes", "A,B", "bf16, fp16, fp8 (default: all that have kernels)"),
+      arguments.option("--head-dim", "N", "64 (not fp8), 128 or 256 (default 128)"),
       arguments.option("--repeats", "N", "of every measurement; the median counts (default 7)"),
       arguments.option("--peers", "PROGRAM",
                        "measures others on the same tensors: tools/attention-peers"),
@@ -208,6 +227,7 @@ Action declare_bench_attention(Arguments& arguments) {
       arguments.flag("--quick", "16384 alone: under 40 s"),
       arguments.flag("--no-ceilings", "do not measure memory and matrix instructions alone"),
       arguments.flag("--no-decode", "measure prefill alone"),
+      arguments.flag("--variants", "also time kernels for bf16 that are tuned otherwise"),
       arguments.json()};
   return [from] { return run_bench_attention(from); };
 }

@@ -55,6 +55,10 @@ class Bench(Command):
                 (["--lengths", "1"], ["--lengths", "128"]),
                 (["--lengths", "16384,x"], ["--lengths"]),
                 (["--dtypes", "bf16,int8"], ['"int8"', "fp8"]),
+                (["--head-dim", "96"], ["--head-dim is 96", "64, 128 and 256"]),
+                (["--head-dim", "64", "--dtypes", "bf16,fp8"], ["fp8", "--head-dim 64"]),
+                (["--variants", "--dtypes", "fp16,fp8"], ["--variants", "bf16"]),
+                (["--variants", "--head-dim", "256"], ["--variants", "--head-dim 128"]),
                 (["--repeats", "0"], ["--repeats"]),
                 (["--peer-time", "0"], ["--peer-time"]),
                 (["--model", "x"], ["--model"])):

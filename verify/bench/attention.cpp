@@ -10,6 +10,7 @@
 #include "cuda/launch/attention_ceilings.hpp"
 #include "cuda/launch/attention_tensors.hpp"
 #include "cuda/launch/attention_timer.hpp"
+#include "cuda/launch/attention_variants.hpp"
 #include "cuda/launch/driver_version.hpp"
 #include "model/core/prng.hpp"
 #include "verify/bench/attention_decode.hpp"
@@ -21,8 +22,9 @@ using cuda::AttentionCall;
 using cuda::AttentionPattern;
 using cuda::AttentionTensors;
 using cuda::DeviceMemory;
+using cuda::PrefillVariant;
 
-constexpr int kQueryHeads = 64, kKeyHeads = 4, kDim = 128;
+constexpr int kQueryHeads = 64, kKeyHeads = 4;
 // No score lies 85 nats below another where the tensors make 32 at most (SPEC VER-25.10).
 constexpr float kSkipsNothing = 1e-37f;
 constexpr float kWholeTilesLambda = 1e-3f;
@@ -80,7 +82,7 @@ class Bench {
     ASSAY_TRY(const DeviceMemory from, DeviceMemory::make(kBytes, "a stream"));
     ASSAY_TRY(const DeviceMemory to, DeviceMemory::make(kBytes, "a copy"));
     cuda::AttentionRecipe recipe;
-    recipe.rows = static_cast<std::int64_t>(kBytes / 2 / kDim);
+    recipe.rows = static_cast<std::int64_t>(kBytes / 2) / recipe.dim;
     cuda::fill_by_recipe(recipe, from.data(), timer_.stream().stream());
     auto* const sink = static_cast<std::uint32_t*>(to.data());
     ASSAY_TRY(const auto read, timer_.time(
@@ -104,7 +106,7 @@ class Bench {
     for (const Dtype dtype : options_.dtypes) {
       recipe.dtype = dtype;
       recipe.rows = static_cast<std::int64_t>(cuda::kMatrixOperandBytes) * 8 /
-                    static_cast<int>(dtype_bits(dtype)) / kDim;
+                    static_cast<int>(dtype_bits(dtype)) / recipe.dim;
       cuda::fill_by_recipe(recipe, to.data(), timer_.stream().stream());
       // About 40 ms at 1 PFLOP/s, as long as a call that is measured, and as steady.
       constexpr int kRounds = 2000;
@@ -131,7 +133,7 @@ class Bench {
   // bf16 in every way; the others where a figure is asked of them.
   Status measure_length(Dtype dtype, std::int32_t length) {
     tell(fmt::format("prefill {} {}", dtype_name(dtype), length));
-    cuda::AttentionShape shape{dtype, kQueryHeads, kKeyHeads, kDim, length, length};
+    cuda::AttentionShape shape{dtype, kQueryHeads, kKeyHeads, options_.head_dim, length, length};
     auto made = AttentionTensors::make(shape);
     if (!made) return unsupported(made.error().sentence);
     AttentionTensors tensors = *std::move(made);
@@ -221,13 +223,32 @@ class Bench {
     }
     ASSAY_TRY(const AttentionTensors::Counts counts, tensors.count(call, timer_.stream()));
     row.sparsity = counts.share();
+    std::vector<PrefillVariant> kernels{{kLaunchedTuning, cuda::find_prefill_kernel(call)}};
+    if (options_.variants && row.dtype == Dtype::kBf16 && options_.head_dim == 128)
+      for (const PrefillVariant& variant : cuda::prefill_variants(cuda::prefill_mode(call)))
+        kernels.push_back(variant);
+    for (const PrefillVariant& kernel : kernels) {
+      row.tuning = kernel.name;
+      ASSAY_CHECK(measure_kernel(tensors, call, kernel.kernel, row));
+    }
+    return Done{};
+  }
+
+  Status measure_kernel(const AttentionTensors& tensors, const AttentionCall& call,
+                        const cuda::PrefillKernel& kernel, AttentionBenchRow row) {
+    const auto launch = [&] {
+      return cuda::launch_prefill_kernel(call, kernel, timer_.stream().stream());
+    };
+    // What another kernel has written must not pass for this one's.
+    ASSAY_CUDA(cudaMemsetAsync(tensors.out().data(), 0xDB, tensors.out().bytes(), timer_.stream()),
+               "poisoning outputs");
+    ASSAY_CHECK(launch());
+    ASSAY_CHECK(cuda::wait_for(timer_.stream(), cuda::kMeasurementBudget, "the prefill kernel"));
     ASSAY_CHECK(check_bits(tensors, row));
-    ASSAY_TRY(const auto times,
-              timer_.steady([&] { return cuda::launch_prefill(call, timer_.stream().stream()); },
-                            repeats_of(row.length, options_.repeats)));
+    ASSAY_TRY(const auto times, timer_.steady(launch, repeats_of(row.length, options_.repeats)));
     row.ms = times[times.size() / 2];
     row.ms_min = times.front();
-    row.tflops = dense_tflops(row.length, kQueryHeads, kDim, row.causal, row.ms);
+    row.tflops = dense_tflops(row.length, kQueryHeads, options_.head_dim, row.causal, row.ms);
     result_.rows.push_back(row);
     return Done{};
   }
@@ -246,7 +267,8 @@ class Bench {
     for (int i = 0; i < options_.checked_units; ++i)
       units.push_back(all[splitmix64(state) % all.size()]);
     ASSAY_TRY(const auto results, emulator.run(units));
-    const std::size_t pitch = std::size_t{kQueryHeads} * kDim * 2, width = kDim * 2;
+    const std::size_t width = static_cast<std::size_t>(options_.head_dim) * 2;
+    const std::size_t pitch = kQueryHeads * width;
     for (const attention::UnitResult& unit : results) {
       std::vector<std::uint16_t> got(unit.out.size());
       const auto* const from = static_cast<const std::byte*>(tensors.out().data()) +
@@ -256,11 +278,11 @@ class Bench {
                               cudaMemcpyDeviceToHost),
                  "reading outputs");
       if (got != unit.out)
-        return bad_input(fmt::format(
-            "{} {} {} {}: rows from {} of head {} have other bits than the emulation; a wrong "
-            "kernel is not timed",
-            dtype_name(row.dtype), row.length, row.causal ? "causal" : "full", row.what,
-            unit.rows[0].token, unit.unit.head));
+        return bad_input(
+            fmt::format("{} {} {} {}, kernel as {}: rows from {} of head {} have other bits than "
+                        "the emulation; a wrong kernel is not timed",
+                        dtype_name(row.dtype), row.length, row.causal ? "causal" : "full", row.what,
+                        row.tuning, unit.rows[0].token, unit.unit.head));
       row.checked_rows += static_cast<std::int64_t>(unit.rows.size());
     }
     return Done{};

@@ -1,8 +1,8 @@
 // How long our attention kernels take, beside what this GPU can do at best, on tensors that another
 // program can make again to measure peers on them. Decides what is timed, what a row must show
-// before it counts, and how it is normalised (SPEC VER-25.9 to
-// VER-25.12); how a kernel works is cuda/kernels,
-// which tensors there are cuda/launch/attention_tensors.hpp. In builds without CUDA it says so.
+// before it counts, and how it is normalised (SPEC VER-25.9 to VER-25.14); how a kernel works is
+// cuda/kernels, which tensors there are cuda/launch/attention_tensors.hpp. In builds without CUDA
+// it says so.
 #pragma once
 
 #include <array>
@@ -23,10 +23,12 @@ struct AttentionBenchOptions {
   std::vector<std::int32_t> lengths = {16384, 65536};
   std::vector<Dtype> dtypes = {Dtype::kBf16, Dtype::kF16, Dtype::kF8E4m3};
   std::vector<double> sparsities = {0.25, 0.5, 0.7, 0.9};
+  int head_dim = 128;              // 64 (not F8_E4M3), 128 or 256
   std::int32_t repeats = 7;        // of every measurement
   std::int32_t checked_units = 2;  // of every row
   bool ceilings = true;
   bool decode = true;
+  bool variants = false;  // also kernels that are tuned otherwise, where there are some
   std::function<void(const std::string&)> progress;
 };
 
@@ -42,6 +44,9 @@ struct AttentionSet {
   cuda::AttentionRecipe q, k, v;
   std::array<std::uint64_t, 3> checksums{};  // of q, k and v
 };
+
+// What a row's tuning says of the kernel that a launch takes by itself.
+inline constexpr const char* kLaunchedTuning = "launched";
 
 struct AttentionBenchRow {
   std::string kernel = "prefill";
@@ -60,6 +65,7 @@ struct AttentionBenchRow {
   // read-only stream of as many bytes took in the same run, over the time.
   double gbps = 0, of_stream = 0;
   std::int64_t checked_rows = 0;  // of the output, bit for bit
+  std::string tuning = kLaunchedTuning;
 };
 
 struct AttentionBenchResult {
@@ -84,7 +90,7 @@ double dense_tflops(std::int32_t length, int heads, int dim, bool causal, double
 std::size_t rotated_caches(std::size_t cache_bytes);
 double low_of_decode(double sparsity);
 
-// What peers are asked: sets as JSON, for tools/attention-peers.
+// What peers are asked: sets as JSON, for tools/attention-peers (SPEC VER-25.12).
 nlohmann::ordered_json peer_request(const AttentionBenchResult& result, std::int32_t repeats);
 
 struct PeerRow {
@@ -105,7 +111,8 @@ Expected<PeerAnswer> parse_peer_answer(const std::string& text, const AttentionB
 
 // How much faster a row is than the fastest dense way on the same kind of
 // problem (kernel, dtype, requests, length, mask): ours, or a peer's, on its own tensors if the
-// peer had them (SPEC VER-25.11). Of a dense row: over peers alone.
+// peer had them (SPEC VER-25.11). Of a dense row: over peers alone, unless its kernel is tuned
+// otherwise (SPEC VER-25.14).
 struct SpeedUp {
   double value = 0;
   std::string over;  // "dense", "cudnn"

@@ -10,6 +10,7 @@
 #include "cuda/emulator/emulator.hpp"
 #include "cuda/launch/attention_ceilings.hpp"
 #include "cuda/launch/attention_launch.hpp"
+#include "cuda/launch/decode_variants.hpp"
 #include "model/core/prng.hpp"
 
 namespace assay::verify::bench {
@@ -17,9 +18,10 @@ namespace {
 
 using cuda::AttentionCall;
 using cuda::AttentionRows;
+using cuda::DecodeVariant;
 using cuda::DeviceMemory;
 
-constexpr int kQueryHeads = 64, kKeyHeads = 4, kDim = 128;
+constexpr int kQueryHeads = 64, kKeyHeads = 4;
 constexpr int kTilesOfChunk = 32;  // of 64 keys; the first of a chunk is kept (SPEC ATT-6.4)
 
 int bytes_of(Dtype dtype) { return static_cast<int>(dtype_bits(dtype) / 8); }
@@ -28,18 +30,20 @@ int bytes_of(Dtype dtype) { return static_cast<int>(dtype_bits(dtype) / 8); }
 
 class DecodeBench::Tensors {
  public:
-  static Expected<Tensors> make(Dtype dtype, std::int32_t requests, std::int32_t length) {
+  static Expected<Tensors> make(Dtype dtype, std::int32_t requests, std::int32_t length, int dim) {
     Tensors t;
     t.dtype = dtype;
     t.requests = requests;
     t.length = length;
+    t.dim = dim;
     const auto bytes = static_cast<std::size_t>(bytes_of(dtype));
-    const std::size_t queries = static_cast<std::size_t>(requests) * kQueryHeads * kDim;
+    const std::size_t heads = static_cast<std::size_t>(requests) * kQueryHeads;
+    const std::size_t queries = heads * static_cast<std::size_t>(dim);
     t.half_ = static_cast<std::size_t>(requests) * static_cast<std::size_t>(length) * kKeyHeads *
-              kDim * bytes;
+              static_cast<std::size_t>(dim) * bytes;
     ASSAY_TRY(t.q_, DeviceMemory::make(queries * bytes, "q"));
     ASSAY_TRY(t.out_, DeviceMemory::make(queries * 2, "out"));
-    ASSAY_TRY(t.lse_, DeviceMemory::make(queries / kDim * 4, "lse"));
+    ASSAY_TRY(t.lse_, DeviceMemory::make(heads * 4, "lse"));
     ASSAY_TRY(t.counters_, DeviceMemory::make(kKeyHeads * 16, "counters"));
     for (std::size_t i = 0; i < rotated_caches(t.cache_bytes()); ++i) {
       ASSAY_TRY(DeviceMemory cache, DeviceMemory::make(t.cache_bytes(), "keys and values"));
@@ -51,7 +55,7 @@ class DecodeBench::Tensors {
 
   // Cache i has recipes of its own seeds; those of the first are told.
   Expected<cuda::AttentionRecipes> draw(double low, const cuda::OwnStream& stream) const {
-    cuda::AttentionRecipes r = recipes_of({dtype, kQueryHeads, kKeyHeads, kDim, requests, length},
+    cuda::AttentionRecipes r = recipes_of({dtype, kQueryHeads, kKeyHeads, dim, requests, length},
                                           cuda::AttentionPattern::kWholeTiles, low);
     r.k.rows = r.v.rows = std::int64_t{requests} * length;
     r.k.block_rows = cuda::kDecodeKvTile;
@@ -89,16 +93,16 @@ class DecodeBench::Tensors {
     c.requests = requests;
     c.q_heads = kQueryHeads;
     c.kv_heads = kKeyHeads;
-    c.head_dim = kDim;
-    const auto rows = [](const void* data, std::int64_t count, int heads) {
-      return AttentionRows{data, count, std::int64_t{heads} * kDim, kDim, count * heads * kDim};
+    c.head_dim = dim;
+    const auto rows = [&](const void* data, std::int64_t count, int heads) {
+      return AttentionRows{data, count, std::int64_t{heads} * dim, dim, count * heads * dim};
     };
     c.q = rows(q_.data(), 1, kQueryHeads);
     c.k = rows(keys(turn), length, kKeyHeads);
     c.v = rows(values(turn), length, kKeyHeads);
     c.out = rows(out_.data(), 1, kQueryHeads);
     c.lse = {lse_.data(), 1, kQueryHeads, 1, kQueryHeads};
-    c.scale = 1.0f / std::sqrt(static_cast<float>(kDim));
+    c.scale = 1.0f / std::sqrt(static_cast<float>(dim));
     c.workspace = workspace_.data();
     c.workspace_bytes = workspace_.bytes();
     return c;
@@ -111,8 +115,8 @@ class DecodeBench::Tensors {
     p.out_dtype = dtype == Dtype::kF16 ? Dtype::kF16 : Dtype::kBf16;
     p.q_heads = kQueryHeads;
     p.kv_heads = kKeyHeads;
-    p.head_dim = p.v_dim = kDim;
-    p.scale = 1.0f / std::sqrt(static_cast<float>(kDim));
+    p.head_dim = p.v_dim = dim;
+    p.scale = 1.0f / std::sqrt(static_cast<float>(dim));
     for (std::int32_t i = 0; i < requests; ++i) {
       attention::Request r;
       r.q_len = 1;
@@ -121,9 +125,9 @@ class DecodeBench::Tensors {
       r.threshold = threshold;
       const int bytes = bytes_of(dtype);
       const std::int64_t first = std::int64_t{i} * length;
-      r.q = attention::contiguous_rows(q_.data(), i, 1, kQueryHeads, kDim, bytes);
-      r.k = attention::contiguous_rows(keys(0), first, length, kKeyHeads, kDim, bytes);
-      r.v = attention::contiguous_rows(values(0), first, length, kKeyHeads, kDim, bytes);
+      r.q = attention::contiguous_rows(q_.data(), i, 1, kQueryHeads, dim, bytes);
+      r.k = attention::contiguous_rows(keys(0), first, length, kKeyHeads, dim, bytes);
+      r.v = attention::contiguous_rows(values(0), first, length, kKeyHeads, dim, bytes);
       p.requests.push_back(r);
     }
     return p;
@@ -156,6 +160,7 @@ class DecodeBench::Tensors {
 
   Dtype dtype = Dtype::kBf16;
   std::int32_t requests = 1, length = 0;
+  int dim = 128;
 
  private:
   std::size_t half_ = 0;  // bytes of the keys of a cache, and of its values
@@ -175,7 +180,7 @@ Status DecodeBench::run() {
 Status DecodeBench::measure_all(Dtype dtype, std::int32_t requests, std::int32_t length) {
   if (options_.progress)
     options_.progress(fmt::format("decode {} batch {} {}", dtype_name(dtype), requests, length));
-  auto made = Tensors::make(dtype, requests, length);
+  auto made = Tensors::make(dtype, requests, length, options_.head_dim);
   if (!made) return unsupported(made.error().sentence);
   const Tensors tensors = *std::move(made);
   AttentionBenchRow row;
@@ -238,10 +243,34 @@ Status DecodeBench::measure(const Tensors& tensors, AttentionBenchRow row) {
     return call;
   };
   ASSAY_TRY(row.sparsity, tensors.share_skipped(call_of(0), timer_.stream()));
+  std::vector<DecodeVariant> kernels{{kLaunchedTuning, cuda::find_decode_kernel(call_of(0))}};
+  if (options_.variants && row.dtype == Dtype::kBf16 && options_.head_dim == 128)
+    for (const DecodeVariant& variant : cuda::decode_variants()) kernels.push_back(variant);
+  for (const DecodeVariant& kernel : kernels) {
+    row.tuning = kernel.name;
+    ASSAY_CHECK(measure_kernel(
+        tensors,
+        [&](std::size_t turn) {
+          return cuda::launch_decode_kernel(call_of(turn), kernel.kernel, {},
+                                            timer_.stream().stream());
+        },
+        row));
+  }
+  return Done{};
+}
+
+Status DecodeBench::measure_kernel(const Tensors& tensors,
+                                   const std::function<Status(std::size_t turn)>& launch,
+                                   AttentionBenchRow row) {
+  // What another kernel has written must not pass for this one's.
+  ASSAY_CUDA(cudaMemsetAsync(tensors.out().data(), 0xDB, tensors.out().bytes(), timer_.stream()),
+             "poisoning outputs");
+  // A kernel may begin before what is enqueued before it has ended.
+  ASSAY_CHECK(cuda::wait_for(timer_.stream(), cuda::kMeasurementBudget, "poisoning outputs"));
+  ASSAY_CHECK(launch(0));
+  ASSAY_CHECK(cuda::wait_for(timer_.stream(), cuda::kMeasurementBudget, "the decode kernel"));
   ASSAY_CHECK(check_bits(tensors, row));
-  ASSAY_TRY(const auto times, time(tensors, [&](std::size_t turn) {
-              return cuda::launch_decode(call_of(turn), timer_.stream().stream());
-            }));
+  ASSAY_TRY(const auto times, time(tensors, launch));
   row.ms = times[times.size() / 2];
   row.ms_min = times.front();
   const double bytes = (1 - row.sparsity / 2) * static_cast<double>(tensors.cache_bytes());
@@ -265,7 +294,7 @@ Expected<std::vector<double>> DecodeBench::time(
   return times;
 }
 
-// Of what the launch with counters wrote.
+// Of what a launch on the first cache wrote.
 Status DecodeBench::check_bits(const Tensors& tensors, AttentionBenchRow& row) const {
   ASSAY_TRY(const attention::Profile* profile, attention::find_profile("assay-decode-sm90"));
   attention::Threshold threshold;
@@ -284,15 +313,17 @@ Status DecodeBench::check_bits(const Tensors& tensors, AttentionBenchRow& row) c
       "reading outputs");
   for (const attention::UnitResult& unit : results)
     for (std::size_t i = 0; i < unit.rows.size(); ++i) {
+      const auto dim = static_cast<std::size_t>(tensors.dim);
       const std::size_t at =
-          (unit.unit.request * kQueryHeads + static_cast<std::size_t>(unit.rows[i].q_head)) * kDim;
+          (unit.unit.request * kQueryHeads + static_cast<std::size_t>(unit.rows[i].q_head)) * dim;
       if (!std::equal(out.begin() + static_cast<std::ptrdiff_t>(at),
-                      out.begin() + static_cast<std::ptrdiff_t>(at + kDim),
-                      unit.out.begin() + static_cast<std::ptrdiff_t>(i * kDim)))
+                      out.begin() + static_cast<std::ptrdiff_t>(at + dim),
+                      unit.out.begin() + static_cast<std::ptrdiff_t>(i * dim)))
         return bad_input(fmt::format(
-            "decode {} batch {} {}: request {} head {} has other bits than the emulation; a wrong "
-            "kernel is not timed",
-            dtype_name(row.dtype), row.requests, row.what, unit.unit.request, unit.rows[i].q_head));
+            "decode {} batch {} {}, kernel as {}: request {} head {} has other bits than the "
+            "emulation; a wrong kernel is not timed",
+            dtype_name(row.dtype), row.requests, row.what, row.tuning, unit.unit.request,
+            unit.rows[i].q_head));
       ++row.checked_rows;
     }
   return Done{};

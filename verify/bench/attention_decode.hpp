@@ -19,6 +19,10 @@ class DecodeBench {
   Status measure_all(Dtype dtype, std::int32_t requests, std::int32_t length);
   Expected<std::int64_t> draw(const Tensors& tensors, double low);
   Status measure(const Tensors& tensors, AttentionBenchRow row);
+  // One row: bits first, then times.
+  Status measure_kernel(const Tensors& tensors,
+                        const std::function<Status(std::size_t turn)>& launch,
+                        AttentionBenchRow row);
   Status check_bits(const Tensors& tensors, AttentionBenchRow& row) const;
   // Milliseconds of one launch, ascending; launches of all caches in turn, in one graph.
   Expected<std::vector<double>> time(const Tensors& tensors,

@@ -140,9 +140,10 @@ std::optional<SpeedUp> speed_up(const AttentionBenchResult& result, const PeerAn
     double ms;
   };
   std::vector<Way> ways;
+  const bool over_ours = row.what != "dense" || row.tuning != kLaunchedTuning;
   for (const AttentionBenchRow& other : result.rows)
-    if (row.what != "dense" && other.what == "dense" && same_problem(other) &&
-        other.causal == row.causal)
+    if (over_ours && other.what == "dense" && other.tuning == kLaunchedTuning &&
+        same_problem(other) && other.causal == row.causal)
       ways.push_back({"dense", other.set, other.ms});
   for (const PeerRow& peer : peers.rows) {
     const AttentionSet* const set = find_set(result, peer.set);

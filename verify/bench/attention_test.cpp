@@ -102,7 +102,8 @@ TEST_CASE("decodes are timed on copies beyond L2, and asked tiles make up for th
   CHECK(low_of_decode(0.99) == 1);
 }
 
-TEST_CASE("a speed-up is over the fastest dense way on the same problem", "[VER-25.11]") {
+TEST_CASE("a speed-up is over the fastest dense way on the same problem",
+          "[VER-25.11][VER-25.14]") {
   const AttentionBenchResult r = result();
   const auto over = [&](const PeerAnswer& peers, std::size_t row) {
     const auto found = speed_up(r, peers, r.rows[row]);
@@ -132,6 +133,15 @@ TEST_CASE("a speed-up is over the fastest dense way on the same problem", "[VER-
   REQUIRE(found.has_value());
   CHECK(std::pair{found->value, found->over} ==
         std::pair{12.5 / r.rows[2].ms, std::string("dense")});
+  // A kernel that is tuned otherwise is held against the launched one, which it is never instead
+  // of.
+  AttentionBenchResult tuned = r;
+  tuned.rows.push_back(r.rows[0]);
+  tuned.rows.back().tuning = "two units";
+  tuned.rows.back().ms = 7;
+  CHECK(speed_up(tuned, {}, r.rows[2])->value == r.rows[0].ms / r.rows[2].ms);
+  CHECK(speed_up(tuned, {}, tuned.rows.back())->value == 2);
+  CHECK_FALSE(speed_up(tuned, {}, tuned.rows[0]).has_value());
   AttentionBenchRow batch = r.rows[2];
   batch.requests = 64;
   CHECK_FALSE(speed_up(r, peers, batch).has_value());
