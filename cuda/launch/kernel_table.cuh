@@ -86,7 +86,10 @@ __global__ void one_sided_kernel(
   __shared__ std::uint32_t shared[Body::kSharedWords];
   const std::uint32_t index = index_of_rank(launch.ranks);
   PtxOps ops = ops_of_rank(launch.ranks, index, shared);
-  ops.launch_dependents(Site::kNone);  // each waits for this grid first of all (SPEC CUD-3.4)
+  // In this order, or kernels would come without end, each waiting for the one before it, and hold
+  // what peers on the same device need to run (SPEC CUD-3.4). Without the attribute both are passed.
+  ops.wait_for_grid(Site::kNone);
+  ops.launch_dependents(Site::kNone);
   Body::run(ops, launch.params[index]);
 }
 
