@@ -224,17 +224,18 @@ namespace {
 
 std::uint32_t block_per_token(std::uint32_t num_tokens) { return std::max(num_tokens, 1u); }
 
-// As many as keep every source's first slot and every token apart.
-std::uint32_t block_per_source_and_token(const GroupParams& group, std::uint32_t num_tokens) {
-  return std::max(num_tokens, group.ep_size);
+// A block for every slot of the round, whichever source's, as far as there is a multiprocessor for
+// it, and at least as many as keep every source's first slot and every token apart. Of ranks side
+// by side, whose blocks must be resident together, no more than that.
+std::uint32_t sentinel_blocks(const GroupParams& group, std::uint32_t num_tokens,
+                              std::uint32_t multiprocessors) {
+  const std::uint64_t slots = std::uint64_t{group.ep_size} * group.max_tokens_per_rank;
+  return static_cast<std::uint32_t>(std::max<std::uint64_t>(
+      {num_tokens, group.ep_size, std::min<std::uint64_t>(slots, multiprocessors)}));
 }
 
-std::uint64_t vectors_of(const DispatchParams& p) {
-  std::uint64_t vectors = 0;
-  for (std::uint32_t i = 0; i < p.num_payloads; ++i)
-    vectors += landing_vectors(p.payload[i].bytes_per_token);
-  return vectors;
-}
+// Threads that have no vector of a row: they store flags and headers, behind a fence.
+constexpr std::uint64_t kPeerThreads = 32;
 
 }  // namespace
 
@@ -242,7 +243,7 @@ Status OneSidedKernels::dispatch(std::span<const LaunchedRank> ranks,
                                  std::span<const DispatchParams> params,
                                  const LaunchConfig& config) const {
   return launch(Step::kDispatch, ranks, params, config, [](const DispatchParams& p) {
-    return Grid{block_per_token(p.num_tokens), vectors_of(p)};
+    return Grid{block_per_token(p.num_tokens), p.vectors.count};
   });
 }
 Status OneSidedKernels::combine(std::span<const LaunchedRank> ranks,
@@ -256,9 +257,10 @@ Status OneSidedKernels::dispatch(std::span<const LaunchedRank> ranks,
                                  std::span<const SentinelDispatchParams> params,
                                  const LaunchConfig& config) const {
   return launch(Step::kSentinelDispatch, ranks, params, config,
-                [](const SentinelDispatchParams& p) {
+                [&](const SentinelDispatchParams& p) {
                   const DispatchParams& d = p.dispatch;
-                  return Grid{block_per_source_and_token(d.group, d.num_tokens), vectors_of(d)};
+                  return Grid{sentinel_blocks(d.group, d.num_tokens, places(ranks)),
+                              d.vectors.count + kPeerThreads};
                 });
 }
 Status OneSidedKernels::combine(std::span<const LaunchedRank> ranks,
@@ -266,7 +268,7 @@ Status OneSidedKernels::combine(std::span<const LaunchedRank> ranks,
                                 const LaunchConfig& config) const {
   return launch(Step::kSentinelCombine, ranks, params, config, [&](const SentinelCombineParams& p) {
     const CombineParams& c = p.combine;
-    return Grid{block_per_source_and_token(c.group, c.num_tokens),
+    return Grid{sentinel_blocks(c.group, c.num_tokens, places(ranks)),
                 landing_vectors(c.hidden_size * pulled_bytes_)};
   });
 }

@@ -114,6 +114,10 @@ class OneSidedKernels {
   std::uint32_t resident_blocks(Step step, std::size_t ranks, std::uint32_t threads) const;
 
  private:
+  // Blocks of Sentinel that a launch may have beyond what it needs.
+  std::uint32_t places(std::span<const LaunchedRank> ranks) const {
+    return ranks.size() == 1 ? multiprocessors_ : 0;
+  }
   KernelPair& of(Step step) { return kernels_[static_cast<std::size_t>(step)]; }
   const KernelPair& of(Step step) const { return kernels_[static_cast<std::size_t>(step)]; }
   ResidentBlocks& resident_of(Step step, bool several) {

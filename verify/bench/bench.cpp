@@ -61,6 +61,9 @@ void forget_known(std::vector<Figure>& figures) {
   for (Figure& figure : figures) figure.known.reset();
 }
 
+// Tokens of ranks on one GPU, as option together of kernels_subject.hpp has it.
+constexpr std::size_t kTogether = 512;
+
 struct Bench {
   const BenchOptions& options;
   cuda::Communicator communicator;
@@ -104,6 +107,12 @@ Status Bench::measure_fence(BenchRow& row) {
 void Bench::measure_sentinel(BenchRow& row) {
   if (row.request.batch > options.sentinel_max_tokens) {
     row.sentinel_reason = "the batch is beyond Sentinel's";
+    return;
+  }
+  // A block for every slot of a round at every rank.
+  if (options.emulated && kTogether < options.devices.size() * options.devices.size() *
+                                          static_cast<std::size_t>(row.request.batch) * 4) {
+    row.sentinel_reason = "its blocks would not be resident together on one GPU";
     return;
   }
   const auto measured = [&]() -> Status {
@@ -164,7 +173,6 @@ void Bench::measure_nccl(std::vector<BenchRow>& rows) {
 
 // Ranks that share a GPU wait for each other in blocks that must be resident together.
 Status fits_on_one(const BenchOptions& options, std::span<const RowRequest> rows) {
-  constexpr std::size_t kTogether = 512;  // as option together of kernels_subject.hpp has it
   for (const RowRequest& row : rows)
     if (options.devices.size() * static_cast<std::size_t>(row.batch) > kTogether)
       return bad_input(fmt::format("{} ranks of {} tokens on one GPU; allowed are {} tokens in all",

@@ -228,6 +228,7 @@ one_sided::DispatchParams dispatch_params(const GroupPlan& group, const RoundPla
         widest_vector({payload.bytes_per_token, payload.rows.raw,
                        memory.window.first.raw + payload.recv_offset, memory.window.stride_bytes});
   }
+  params.vectors = one_sided::vectors_of_token(params);
   return params;
 }
 
@@ -290,7 +291,6 @@ one_sided::SentinelCombineParams sentinel_combine_params(const GroupPlan& group,
   params.sentinel = group.workspace.sentinel_params();
   params.sentinel.waiters = waiters;
   params.rows = group.rows;
-  params.as_e4m3 = group.pulled == RowFormat::kE4m3;
   params.pull_bytes = widest_vector(
       {group.row_bytes(), memory.window.first.raw + rows_at, memory.window.stride_bytes});
   params.top_k = static_cast<std::uint32_t>(group.config.top_k);

@@ -54,6 +54,7 @@ class TwoRanks {
     params.num_payloads = 1;
     params.topk_ids = ids_[r];
     params.payload[0] = {rows_[r], workspace_.payload_offsets(shape(max))[0], kBytes, 4};
+    params.vectors = vectors_of_token(params);
     machine_.enqueue(rank, machine::kDefaultStream,
                      {"dispatch", std::max(params.num_tokens, 1u),
                       [params](SimOps& ops) { one_sided::dispatch<2>(ops, params); }});

@@ -26,7 +26,7 @@ template <int kTopK, Ops O>
 ASSAY_HD std::uint32_t load_id(O& ops, const DispatchParams& p, std::uint32_t token,
                                std::uint32_t k, Site site);
 template <int kTopK, Ops O>
-ASSAY_HD void send_token(O& ops, const DispatchParams& p, InFlight<TokenRows>& moving,
+ASSAY_HD void send_token(O& ops, const DispatchParams& p, InFlight<TokenRows, kInFlight>& moving,
                          std::uint32_t first_id);
 template <int kTopK, Ops O>
 ASSAY_HD bool is_last_group(O& ops, Address ticket);
@@ -46,8 +46,8 @@ ASSAY_HD void dispatch(O& ops, const DispatchParams& p) {
   // Only the last group writes these words, after every group has taken its ticket.
   const std::uint32_t failed =
       ops.load(as<std::uint32_t>, weak, Site::kDispatchReadPhase, own.at(group.at.status));
-  const TokenRows rows(p, ops.cta(), Site::kDispatchReadPayload);
-  InFlight<TokenRows> moving{rows};
+  const TokenRows rows{p, ops.cta(), Site::kDispatchReadPayload};
+  InFlight<TokenRows, kInFlight> moving{rows};
   if (sends) moving.load(ops, ops.thread());
   const std::uint32_t phase =
       ops.load(as<std::uint32_t>, weak, Site::kDispatchReadPhase, own.at(group.at.phase));
@@ -76,10 +76,10 @@ ASSAY_HD constexpr std::uint32_t target_of(const DispatchParams& p, std::uint32_
   const ExpertSplit& split = p.experts;
   if (wire_id >= split.num_experts) return kNoTarget;  // -1 and INT_MIN are large as unsigned
   const std::uint32_t in_larger = split.ranks_with_one_more * (split.experts_per_rank + 1);
+  const bool larger = wire_id < in_larger;  // one division, which takes longer than all the rest
   const std::uint32_t rank =
-      wire_id < in_larger
-          ? wire_id / (split.experts_per_rank + 1)
-          : split.ranks_with_one_more + (wire_id - in_larger) / split.experts_per_rank;
+      (larger ? 0 : split.ranks_with_one_more) +
+      (wire_id - (larger ? 0 : in_larger)) / (split.experts_per_rank + (larger ? 1 : 0));
   return p.group.alive.has(rank) ? rank : kNoTarget;
 }
 
@@ -137,7 +137,7 @@ ASSAY_HD RowCopies<kTopK> copies_of(O& ops, const DispatchParams& p, std::uint32
 // `moving` has the first vectors of the token's rows under way: they do not depend on where the
 // token goes. A launch of one group counts nothing, because its token is the first at each target.
 template <int kTopK, Ops O>
-ASSAY_HD void send_token(O& ops, const DispatchParams& p, InFlight<TokenRows>& moving,
+ASSAY_HD void send_token(O& ops, const DispatchParams& p, InFlight<TokenRows, kInFlight>& moving,
                          std::uint32_t first_id) {
   using Shared = DispatchShared<kTopK>;
   const GroupParams& group = p.group;
@@ -167,12 +167,12 @@ ASSAY_HD void send_token(O& ops, const DispatchParams& p, InFlight<TokenRows>& m
   ops.barrier(Site::kDispatchTargetsReady);
 
   const TokenRows& rows = moving.rows;
-  const RowCopies<kTopK> whole = copies_of<kTopK>(ops, p, rows.whole_payload);
+  const RowCopies<kTopK> whole = copies_of<kTopK>(ops, p, p.vectors.whole_payload);
   moving.all(
       ops,
       [&](std::uint32_t v, const Vec16& vector) {
         store_whole_vector(ops, relaxed_sys, Site::kDispatchStorePayload, whole,
-                           v - rows.whole.first, vector);
+                           v - rows.whole().first, vector);
       },
       [&](std::uint32_t v, const Vec16& vector) {
         const std::uint32_t payload = rows.payload_of(v);

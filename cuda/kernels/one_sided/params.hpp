@@ -48,6 +48,21 @@ struct PayloadParams {
   std::uint32_t vector_bytes;  // widest of 16 8 4 2 1 that every row's two ends allow
 };
 
+// A run of the vectors of something that travels as vectors: whole ones, side by side in memory.
+struct WholeVectors {
+  std::uint32_t first = 0, count = 0;
+  ASSAY_HD constexpr bool has(std::uint32_t v) const { return v - first < count; }
+};
+
+// The vectors of all payloads of a token, one payload after another, each padded to whole ones. Six
+// payloads of 4 GiB have fewer than 2^31. The longest payload of whole vectors, mostly the hidden
+// state, is `whole`: its vectors need no search for their payload.
+struct TokenVectors {
+  std::uint32_t count = 0;
+  WholeVectors whole;
+  std::uint32_t whole_payload = 0;
+};
+
 // Words that dispatch by Fence brings to all ranks (SPEC KER-1.8).
 struct StatisticsParams {
   Address own;          // int32 [count], this rank's own memory
@@ -62,8 +77,27 @@ struct DispatchParams {
   bool ordered_slots;  // order_slots has run: slots are read, not taken (SPEC KER-1.7)
   Address topk_ids;    // int32 [t, top_k], this rank's own memory
   PayloadParams payload[kMaxPayloads];
+  TokenVectors vectors;  // of `payload`: vectors_of_token(), so that no group counts them
   StatisticsParams statistics;
 };
+
+// Whole vectors of a row of so many bytes.
+ASSAY_HD constexpr std::uint64_t landing_vectors(std::uint64_t bytes) {
+  return (bytes + sizeof(Vec16) - 1) / sizeof(Vec16);
+}
+
+constexpr TokenVectors vectors_of_token(const DispatchParams& p) {
+  TokenVectors vectors;
+  for (std::uint32_t i = 0; i < p.num_payloads; ++i) {
+    const auto here = static_cast<std::uint32_t>(landing_vectors(p.payload[i].bytes_per_token));
+    if (p.payload[i].vector_bytes == sizeof(Vec16) && here > vectors.whole.count) {
+      vectors.whole = {vectors.count, here};
+      vectors.whole_payload = i;
+    }
+    vectors.count += here;
+  }
+  return vectors;
+}
 
 struct OrderSlotsParams {
   DispatchParams dispatch;  // payloads are not looked at
@@ -142,8 +176,7 @@ struct SentinelDispatchParams {
 struct SentinelCombineParams {
   CombineParams combine;  // rows_offset: of this rank's own rows, as the experts left them
   SentinelParams sentinel;
-  RowFormat rows;            // of the experts' rows
-  bool as_e4m3;              // they cross the wire as e4m3
+  RowFormat rows;            // of the experts' rows; they may cross the wire as e4m3
   std::uint32_t pull_bytes;  // widest vector that an expert row allows
   std::uint32_t top_k;
 };

@@ -8,13 +8,11 @@
 namespace assay::one_sided {
 inline namespace bodies {  // a mutant's copy has a name of its own here
 
-// Vectors that a thread has in flight at once; 256 threads keep rows of 16 KiB in registers.
+// Vectors that a thread has in flight at once; 256 threads keep rows of 16 KiB in registers. Half
+// of them by Sentinel, whose launches have few tokens: what counts there is how much code a group
+// has to fetch, once in a launch.
 inline constexpr int kInFlight = 4;
-
-// Whole vectors of a row of so many bytes.
-ASSAY_HD constexpr std::uint64_t landing_vectors(std::uint64_t bytes) {
-  return (bytes + sizeof(Vec16) - 1) / sizeof(Vec16);
-}
+inline constexpr int kSentinelInFlight = 2;
 
 // A row of bytes in this rank's own memory, read in pieces of the widest size that it allows.
 struct RowBytes {
@@ -23,8 +21,8 @@ struct RowBytes {
   std::uint32_t piece_bytes;
 };
 
-// 8 and 4 bytes at a time keep all of a vector under way at once; less is seldom, and four times
-// the code.
+// 4 bytes at a time keep all of a vector under way at once; less is seldom, and four times the
+// code.
 template <class Piece, Ops O>
 ASSAY_HD Vec16 load_pieces(O& ops, Site site, const RowBytes& row, std::uint64_t first) {
   constexpr std::uint64_t kAtOnce = sizeof(Piece) >= 4 ? sizeof(Vec16) : 4;
@@ -52,8 +50,7 @@ ASSAY_HD Vec16 load_row_vector(O& ops, Site site, const RowBytes& row, std::uint
   switch (row.piece_bytes) {
     case 16:
       return ops.load(as<Vec16>, weak, site, row.row.at(first));
-    case 8:
-      return load_pieces<std::uint64_t>(ops, site, row, first);
+    case 8:  // as four, which take no longer: they are under way together
     case 4:
       return load_pieces<std::uint32_t>(ops, site, row, first);
     case 2:
@@ -117,34 +114,13 @@ ASSAY_HD void store_row_vector(O& ops, A access, Site site, const RowCopies<kCop
   }
 }
 
-// A run of the vectors of something that travels as vectors: whole ones, side by side in memory.
-struct WholeVectors {
-  std::uint32_t first = 0, count = 0;
-  ASSAY_HD constexpr bool has(std::uint32_t v) const { return v - first < count; }
-};
-
-// The vectors of all payloads of a token, one payload after another. Six payloads of 4 GiB have
-// fewer than 2^31. The longest payload of whole vectors, mostly the hidden state, is `whole`: its
-// vectors need no search for their payload.
+// The vectors of all payloads of a token (TokenVectors).
 struct TokenRows {
   const DispatchParams& p;
   std::uint32_t token;
   Site read;
-  std::uint32_t vectors = 0;
-  WholeVectors whole{};
-  std::uint32_t whole_payload = 0;
-
-  ASSAY_HD TokenRows(const DispatchParams& params, std::uint32_t first_token, Site site)
-      : p(params), token(first_token), read(site) {
-    for (std::uint32_t i = 0; i < p.num_payloads; ++i) {
-      const auto here = static_cast<std::uint32_t>(landing_vectors(p.payload[i].bytes_per_token));
-      if (p.payload[i].vector_bytes == sizeof(Vec16) && here > whole.count) {
-        whole = {vectors, here};
-        whole_payload = i;
-      }
-      vectors += here;
-    }
-  }
+  ASSAY_HD std::uint32_t vectors() const { return p.vectors.count; }
+  ASSAY_HD WholeVectors whole() const { return p.vectors.whole; }
   // The payload that vector `v` belongs to; v becomes the vector within its row.
   ASSAY_HD std::uint32_t payload_of(std::uint32_t& v) const {
     std::uint32_t i = 0;
@@ -155,8 +131,7 @@ struct TokenRows {
     }
     return i;
   }
-  // Of `whole`.
-  ASSAY_HD Address whole_row() const { return row_of(whole_payload).row; }
+  ASSAY_HD Address whole_row() const { return row_of(p.vectors.whole_payload).row; }
   template <Ops O>
   ASSAY_HD Vec16 vector(O& ops, std::uint32_t v) const {
     const std::uint32_t payload = payload_of(v);
@@ -171,26 +146,26 @@ struct TokenRows {
 };
 
 // What a thread has of a row under way: from vector `first` on, every group_size-th. `Rows` has
-// `vectors`, how many there are, `whole`, those that one load brings, whole_row(), where they lie,
+// vectors(), how many there are, whole(), those that one load brings, whole_row(), where they lie,
 // vector(ops, v), which loads any, and `read`, the site. Loads of whole vectors are issued one
 // behind the other; what uses a vector comes later, so that they take one latency together. All
 // other vectors come behind them, one by one, by code that is there once.
-template <class Rows>
+template <class Rows, int kDepth>
 struct InFlight {
   const Rows& rows;
-  Vec16 kept[kInFlight] = {};
+  Vec16 kept[kDepth] = {};
 
   template <Ops O>
   ASSAY_HD void load(O& ops, std::uint32_t first) {
     const Address row = rows.whole_row();
     std::uint32_t others = 0;
     ASSAY_UNROLL
-    for (int i = 0; i < kInFlight; ++i) {
+    for (int i = 0; i < kDepth; ++i) {
       const std::uint32_t v = index(ops, first, i);
-      if (rows.whole.has(v))
+      if (rows.whole().has(v))
         kept[i] = ops.load(as<Vec16>, weak, rows.read,
-                           row.at(std::uint64_t{v - rows.whole.first} * sizeof(Vec16)));
-      else if (v < rows.vectors)
+                           row.at(std::uint64_t{v - rows.whole().first} * sizeof(Vec16)));
+      else if (v < rows.vectors())
         others |= 1u << i;
     }
     ASSAY_NO_UNROLL
@@ -198,7 +173,7 @@ struct InFlight {
       if (((others >> i) & 1) == 0) continue;
       const Vec16 vector = rows.vector(ops, index(ops, first, i));
       ASSAY_UNROLL
-      for (int j = 0; j < kInFlight; ++j)  // kept[i] = vector, by constant indices
+      for (int j = 0; j < kDepth; ++j)  // kept[i] = vector, by constant indices
         if (j == i) kept[j] = vector;
     }
   }
@@ -206,19 +181,19 @@ struct InFlight {
   template <Ops O, class Use>
   ASSAY_HD void each(O& ops, std::uint32_t first, const Use& use) const {
     ASSAY_UNROLL
-    for (int i = 0; i < kInFlight; ++i)
-      if (index(ops, first, i) < rows.vectors) use(index(ops, first, i), kept[i]);
+    for (int i = 0; i < kDepth; ++i)
+      if (index(ops, first, i) < rows.vectors()) use(index(ops, first, i), kept[i]);
   }
   // The same, but with others(v, vector) for vectors that are not whole.
   template <Ops O, class Whole, class Others>
   ASSAY_HD void each(O& ops, std::uint32_t first, const Whole& whole, const Others& other) const {
     std::uint32_t others = 0;
     ASSAY_UNROLL
-    for (int i = 0; i < kInFlight; ++i) {
+    for (int i = 0; i < kDepth; ++i) {
       const std::uint32_t v = index(ops, first, i);
-      if (rows.whole.has(v))
+      if (rows.whole().has(v))
         whole(v, kept[i]);
-      else if (v < rows.vectors)
+      else if (v < rows.vectors())
         others |= 1u << i;
     }
     ASSAY_NO_UNROLL
@@ -226,7 +201,7 @@ struct InFlight {
       if (((others >> i) & 1) == 0) continue;
       Vec16 vector{};
       ASSAY_UNROLL
-      for (int j = 0; j < kInFlight; ++j)  // vector = kept[i], by constant indices
+      for (int j = 0; j < kDepth; ++j)  // vector = kept[i], by constant indices
         if (j == i) vector = kept[j];
       other(index(ops, first, i), vector);
     }
@@ -237,14 +212,14 @@ struct InFlight {
     for (std::uint32_t first = ops.thread();;) {
       each(ops, first, use...);
       first += step(ops);
-      if (first >= rows.vectors) return;
+      if (first >= rows.vectors()) return;
       load(ops, first);
     }
   }
 
   template <Ops O>
   ASSAY_HD static std::uint32_t step(O& ops) {
-    return static_cast<std::uint32_t>(kInFlight) * ops.group_size();
+    return static_cast<std::uint32_t>(kDepth) * ops.group_size();
   }
   template <Ops O>
   ASSAY_HD static std::uint32_t behind_first(O& ops) {

@@ -26,14 +26,37 @@ struct CellsShared {
 };
 static_assert(CellsShared::kWords == SentinelShared::kCellsWords);
 
+// What all steps of a launch know: its phase, and where the bank of cells that the phase uses
+// begins in every window.
+struct CombineRound {
+  std::uint32_t phase;
+  std::uint64_t bank;
+  ASSAY_HD CombineRound(const SentinelCombineParams& p, std::uint32_t number, std::uint64_t top_k)
+      : phase(number),
+        bank(p.combine.group.at.sentinel.inbox +
+             std::uint64_t{(number / 2) % p.sentinel.combine_generations} *
+                 p.sentinel.slots_per_source * top_k * p.sentinel.cell_bytes) {}
+};
+
 template <Ops O>
 ASSAY_HD std::uint32_t contents_of(O& ops, const SentinelCombineParams& p, std::uint32_t pair);
-template <Ops O>
-ASSAY_HD void push_rows(O& ops, const SentinelCombineParams& p, std::uint32_t phase,
+template <BitFormat Wire, int kTopK, Ops O>
+ASSAY_HD void push_rows(O& ops, const SentinelCombineParams& p, const CombineRound& round,
                         std::uint32_t contents, BadKeys& bad);
+template <int kTopK>
+struct Targets;
+template <int kTopK, Ops O>
+ASSAY_HD void load_targets(O& ops, const SentinelCombineParams& p, std::uint32_t token,
+                           Targets<kTopK>& targets);
 template <class Arithmetic, BitFormat In, BitFormat Out, int kTopK, Ops O>
-ASSAY_HD void sum_tokens(O& ops, const SentinelCombineParams& p, std::uint32_t phase,
-                         std::uint32_t waiter);
+ASSAY_HD void sum_tokens(O& ops, const SentinelCombineParams& p, const CombineRound& round,
+                         std::uint32_t waiter, Targets<kTopK>& targets);
+
+// Where a token's rows went, by pick: kNoTarget where there is none. Indexed by constants only.
+template <int kTopK>
+struct Targets {
+  std::uint32_t rank[kTopK] = {};
+};
 
 template <class Arithmetic, BitFormat In, BitFormat Out, int kTopK, Ops O>
 ASSAY_HD void sentinel_combine(O& ops, const SentinelCombineParams& p) {
@@ -46,6 +69,8 @@ ASSAY_HD void sentinel_combine(O& ops, const SentinelCombineParams& p) {
   const std::uint32_t contents = contents_of(ops, p, ops.cta());
   const std::uint32_t phase = ops.load(as<std::uint32_t>, weak, Site::kSentinelCombineReadPhase,
                                        own.at(group.at.sentinel.combine_phase));
+  Targets<kTopK> targets;  // of the token that this group most likely adds first
+  if (ops.cta() < p.combine.num_tokens) load_targets(ops, p, ops.cta(), targets);
   BadKeys bad{SentinelShared::kBadKeys};
   share_arrival(ops, arrival, bad, Site::kSentinelCombineShare);
   if (ops.thread() == 0) {
@@ -56,7 +81,11 @@ ASSAY_HD void sentinel_combine(O& ops, const SentinelCombineParams& p) {
   if (ops.shared_load(Site::kSentinelCombineShare, SentinelShared::failed()) != 0)
     return;  // SPEC KER-3.3
 
-  push_rows(ops, p, phase, contents, bad);
+  const CombineRound round(p, phase, kTopK);
+  push_rows<In, kTopK>(ops, p, round, contents, bad);
+  const std::uint32_t waiter = waiter_number(ops, p.sentinel, Site::kSentinelCombineShare);
+  if (waiter < p.sentinel.waiters)
+    sum_tokens<Arithmetic, In, Out, kTopK>(ops, p, round, waiter, targets);
   if (ops.cta() == 0) {  // nobody reads these words before the next dispatch
     for (std::uint32_t source = ops.thread(); source < group.ep_size; source += ops.group_size())
       ops.store(weak, Site::kSentinelCombineResetCount,
@@ -68,18 +97,13 @@ ASSAY_HD void sentinel_combine(O& ops, const SentinelCombineParams& p) {
                 phase + 1);
     }
   }
-  const std::uint32_t waiter = waiter_number(ops, p.sentinel, Site::kSentinelCombineShare);
-  if (waiter < p.sentinel.waiters) sum_tokens<Arithmetic, In, Out, kTopK>(ops, p, phase, waiter);
 }
 
-// The cell of one pick of one token at its home, in the bank that this phase uses.
-ASSAY_HD constexpr std::uint64_t cell_offset(const SentinelCombineParams& p, std::uint32_t phase,
-                                             std::uint64_t token, std::uint64_t k,
-                                             std::uint64_t top_k) {
-  const SentinelParams& s = p.sentinel;
-  const std::uint64_t bank = (phase / 2) % s.combine_generations;
-  return p.combine.group.at.sentinel.inbox +
-         ((bank * s.slots_per_source + token) * top_k + k) * s.cell_bytes;
+// The cell of one pick of one token at its home.
+ASSAY_HD constexpr std::uint64_t cell_offset(const SentinelCombineParams& p,
+                                             const CombineRound& round, std::uint64_t token,
+                                             std::uint64_t k, std::uint64_t top_k) {
+  return round.bank + (token * top_k + k) * p.sentinel.cell_bytes;
 }
 
 // Pairs of (slot, source) are numbered with the sources side by side, so that low slots come first.
@@ -105,30 +129,32 @@ ASSAY_HD std::uint32_t contents_of(O& ops, const SentinelCombineParams& p, std::
 // Every row that dispatch received goes back to its token's home, into the cell of the pick that it
 // was sent for. Rows of a slot are one group's. `contents` is that of the group's first pair; that
 // of the next is always under way.
-template <Ops O>
-ASSAY_HD void push_rows(O& ops, const SentinelCombineParams& p, std::uint32_t phase,
+template <BitFormat Wire, int kTopK, Ops O>
+ASSAY_HD void push_rows(O& ops, const SentinelCombineParams& p, const CombineRound& round,
                         std::uint32_t contents, BadKeys& bad) {
   const GroupParams& group = p.combine.group;
   const Address own = group.window.of(ops.rank());
-  const std::uint64_t row_bytes = p.combine.hidden_size * ExpertRow::element_bytes(p.rows);
   for (std::uint32_t pair = ops.cta(); pair < pairs_of(p); pair += ops.num_ctas()) {
     const std::uint32_t here = contents;
     contents = contents_of(ops, p, pair + ops.num_ctas());
     if (here == HeaderWord::kAbsent) continue;
-    const ExpertRow expert(p, own.at(p.combine.rows_offset + row_of(p, pair) * row_bytes));
-    Outgoing<ExpertRow> outgoing{{expert}};
-    outgoing.moving.load(ops, ops.thread());
-    outgoing.choose_key(ops, bad,
-                        {Site::kSentinelCombineShare, Site::kSentinelCombineRowScanned,
-                         Site::kSentinelCombineKeysTried});
-    const auto source = static_cast<std::int32_t>(pair % group.ep_size);
-    const Address cell[1] = {
-        group.window.of(RankId(source))
-            .at(cell_offset(p, phase, pair / group.ep_size, here - 1, p.top_k))};
-    if (ops.thread() == 0)
-      ops.store(relaxed_sys, Site::kSentinelCombineStoreHeader, cell[0],
-                Vec16{{HeaderWord::make(group.layout_digest, phase, here), outgoing.key, 0, 0}});
-    outgoing.send(ops, Site::kSentinelCombineStoreRow, 1u, cell);
+    const ExpertRow<Wire> expert(p, row_of(p, pair), own);
+    Outgoing<ExpertRow<Wire>> outgoing{{expert}};
+    outgoing.load(ops);
+    const auto begin = [&](std::uint32_t key) {
+      Slots<1> cell;
+      cell.at[0] = group.window.of(RankId(static_cast<std::int32_t>(pair % group.ep_size)))
+                       .at(cell_offset(p, round, pair / group.ep_size, here - 1, kTopK));
+      cell.present = 1;
+      if (ops.thread() == 0)
+        ops.store(relaxed_sys, Site::kSentinelCombineStoreHeader, cell.at[0],
+                  Vec16{{HeaderWord::make(group.layout_digest, round.phase, here), key, 0, 0}});
+      return cell;
+    };
+    outgoing.template send<1>(ops, bad,
+                              {Site::kSentinelCombineShare, Site::kSentinelCombineRowScanned,
+                               Site::kSentinelCombineKeysTried},
+                              Site::kSentinelCombineStoreRow, begin);
   }
 }
 
@@ -167,18 +193,24 @@ struct Cells {
   }
 };
 
+template <int kTopK, Ops O>
+ASSAY_HD void load_targets(O& ops, const SentinelCombineParams& p, std::uint32_t token,
+                           Targets<kTopK>& targets) {
+  ASSAY_UNROLL
+  for (int k = 0; k < kTopK; ++k)
+    targets.rank[k] = target_rank(ops, p, token, static_cast<unsigned>(k));
+}
+
 template <Holes kHoles, int kTopK, Ops O>
 ASSAY_HD Cells<kHoles, kTopK> find_cells(O& ops, const SentinelCombineParams& p,
-                                         std::uint32_t phase, std::uint32_t token) {
-  std::uint32_t rank[kTopK];  // all loads before the first look at one
-  ASSAY_UNROLL
-  for (int k = 0; k < kTopK; ++k) rank[k] = target_rank(ops, p, token, static_cast<unsigned>(k));
+                                         const CombineRound& round, std::uint32_t token,
+                                         const Targets<kTopK>& targets) {
   Cells<kHoles, kTopK> cells;
-  cells.first = p.combine.group.window.of(ops.rank()).at(cell_offset(p, phase, token, 0, kTopK));
+  cells.first = p.combine.group.window.of(ops.rank()).at(cell_offset(p, round, token, 0, kTopK));
   cells.bytes = p.sentinel.cell_bytes;
   ASSAY_UNROLL
   for (int k = 0; k < kTopK; ++k)
-    if (rank[k] != kNoTarget) cells.add(k);
+    if (targets.rank[k] != kNoTarget) cells.add(k);
   return cells;
 }
 
@@ -220,18 +252,19 @@ struct Waited {
 // Waits for the vectors in `waited`, arms a header again, which nobody else reads, and shares its
 // key. False after a time-out, or if the header is of another round (SPEC KER-6.2).
 template <class Arithmetic, int kTopK, Ops O>
-ASSAY_HD bool wait_for_cells(O& ops, const SentinelCombineParams& p, std::uint32_t phase,
+ASSAY_HD bool wait_for_cells(O& ops, const SentinelCombineParams& p, const CombineRound& round,
                              std::uint32_t token, CellsShared shared, Waited<kTopK>& waited) {
   const GroupParams& group = p.combine.group;
-  const std::uint32_t expected = HeaderWord::make(group.layout_digest, phase, 0);
+  const std::uint32_t expected = HeaderWord::make(group.layout_digest, round.phase, 0);
   const Awaited got =
       ops.wait_for_words(relaxed_sys, Site::kSentinelCombineWaitCell, waited.at, waited.present,
-                         until_written(phase, RankId(-1)), waited.vector);
+                         until_written(round.phase, RankId(-1)), waited.vector);
   const bool has_header = ((waited.present >> Waited<kTopK>::kHeader) & 1) != 0;
   const Vec16& header = waited.vector[Waited<kTopK>::kHeader];
   const bool other_round = has_header && !HeaderWord::same_round(header.word[0], expected);
   if (got.timed_out || other_round) {
-    report_failure(ops, group, got.timed_out ? Failure::kTimeOut : Failure::kOtherLayout, phase + 1,
+    report_failure(ops, group, got.timed_out ? Failure::kTimeOut : Failure::kOtherLayout,
+                   round.phase + 1,
                    rank_of_leaf<Arithmetic::kHoles>(
                        ops, p, token, got.timed_out ? waited.missing_leaf() : waited.header_leaf),
                    got.timed_out ? got.seen : header.word[0], expected);
@@ -286,34 +319,34 @@ ASSAY_HD void choose_header(const Cells<kHoles, kTopK>& cells, std::uint32_t lea
 // vector of its rows at once; a barrier brings the keys to the others. False, for all threads,
 // after a failure; one that comes behind the barrier is seen with the next token.
 template <class Arithmetic, BitFormat In, BitFormat Out, int kTopK, Ops O>
-ASSAY_HD bool sum_cells(O& ops, const SentinelCombineParams& p, std::uint32_t phase,
-                        std::uint32_t token, CellsShared shared) {
+ASSAY_HD bool sum_cells(O& ops, const SentinelCombineParams& p, const CombineRound& round,
+                        std::uint32_t token, const Targets<kTopK>& targets, CellsShared shared) {
   constexpr int kLeaves = leaves_of<Arithmetic>(kTopK);
   constexpr int kPerWord = static_cast<int>(sizeof(Vec16) / sizeof(In));
-  const auto cells = find_cells<Arithmetic::kHoles, kTopK>(ops, p, phase, token);
+  const auto cells = find_cells<Arithmetic::kHoles, kTopK>(ops, p, round, token, targets);
   const std::uint64_t vectors = landing_vectors(p.combine.hidden_size * sizeof(In));
-  const auto give_up = [&](CellsShared to) {
-    ops.shared_store(Site::kSentinelCombineShare, to.failed(), 1u);
-  };
   Waited<kTopK> waited;
   if (ops.thread() < vectors) choose_rows(cells, ops.thread(), waited);
-  for (std::uint32_t leaf = ops.thread();; leaf += ops.group_size()) {
-    choose_header(cells, leaf, waited);
-    if (!wait_for_cells<Arithmetic>(ops, p, phase, token, shared, waited)) give_up(shared);
-    if (leaf + ops.group_size() >= kTopK) break;
-    waited.present = 0;  // a small group: more headers, behind rows that have come
-  }
-  ops.barrier(Site::kSentinelCombineKeysKnown);
-  if (ops.shared_load(Site::kSentinelCombineShare, shared.failed()) != 0) return false;
-
-  for (std::uint64_t v = ops.thread(); v < vectors; v += ops.group_size()) {
-    if (v != ops.thread()) {
-      choose_rows(cells, v, waited);
-      if (!wait_for_cells<Arithmetic>(ops, p, phase, token, shared, waited)) {
-        give_up(shared.next());
-        return true;
-      }
+  std::uint32_t leaf = ops.thread();
+  bool keys_known = false;
+  for (std::uint64_t v = ops.thread();;) {  // waits and adds by code that is there once
+    if (!keys_known) choose_header(cells, leaf, waited);
+    if (!wait_for_cells<Arithmetic>(ops, p, round, token, shared, waited)) {
+      ops.shared_store(Site::kSentinelCombineShare, (keys_known ? shared.next() : shared).failed(),
+                       1u);
+      if (keys_known) return true;
     }
+    if (!keys_known) {
+      leaf += ops.group_size();
+      if (leaf < kTopK) {  // a small group: more headers, behind rows that have come
+        waited.present = 0;
+        continue;
+      }
+      ops.barrier(Site::kSentinelCombineKeysKnown);
+      if (ops.shared_load(Site::kSentinelCombineShare, shared.failed()) != 0) return false;
+      keys_known = true;
+    }
+    if (v >= vectors) return true;
     Vec16 vector[kLeaves] = {};  // zero bytes are +0: what a hole or an unused leaf adds
     ASSAY_UNROLL
     for (int i = 0; i < kTopK; ++i) {
@@ -326,17 +359,20 @@ ASSAY_HD bool sum_cells(O& ops, const SentinelCombineParams& p, std::uint32_t ph
     Out sums[kPerWord];
     sum_words<Arithmetic, In>(ops, vector, cells.count, sums);
     store_sums(ops, p.combine, token, v, sums);
+    v += ops.group_size();
+    if (v >= vectors) return true;
+    choose_rows(cells, v, waited);
   }
-  return true;
 }
 
-// Every `waiters`-th token of this rank.
+// Every `waiters`-th token of this rank. `targets` are those of token cta.
 template <class Arithmetic, BitFormat In, BitFormat Out, int kTopK, Ops O>
-ASSAY_HD void sum_tokens(O& ops, const SentinelCombineParams& p, std::uint32_t phase,
-                         std::uint32_t waiter) {
+ASSAY_HD void sum_tokens(O& ops, const SentinelCombineParams& p, const CombineRound& round,
+                         std::uint32_t waiter, Targets<kTopK>& targets) {
   CellsShared shared;
   for (std::uint32_t token = waiter; token < p.combine.num_tokens; token += p.sentinel.waiters) {
-    if (!sum_cells<Arithmetic, In, Out, kTopK>(ops, p, phase, token, shared)) return;
+    if (token != ops.cta()) load_targets(ops, p, token, targets);
+    if (!sum_cells<Arithmetic, In, Out, kTopK>(ops, p, round, token, targets, shared)) return;
     shared = shared.next();
   }
 }

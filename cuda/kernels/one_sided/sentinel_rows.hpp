@@ -29,36 +29,41 @@ ASSAY_HD constexpr Await until_written(std::uint32_t phase, RankId peer) {
   return await;
 }
 
-// An expert's row as it crosses: its bytes, or its elements as e4m3 (SPEC KER-4.3).
+// An expert's row as it crosses in format Wire: its bytes, or its elements as e4m3 (SPEC KER-4.3).
+template <BitFormat Wire>
 struct ExpertRow {
+  static constexpr bool kAsE4m3 = sizeof(Wire) == 1;
+  static constexpr Site read = Site::kSentinelCombineReadRow;
   Address row;
-  RowFormat from;
-  bool as_e4m3;
+  RowFormat from;  // where kAsE4m3; otherwise Wire
   std::uint32_t hidden_size;
   std::uint32_t piece_bytes;
-  std::uint32_t vectors;
-  WholeVectors whole;
-  static constexpr Site read = Site::kSentinelCombineReadRow;
-  ASSAY_HD ExpertRow(const SentinelCombineParams& p, Address at)
-      : row(at),
+  ASSAY_HD ExpertRow(const SentinelCombineParams& p, std::uint64_t index, Address own)
+      : row(own.at(p.combine.rows_offset + index * p.combine.hidden_size * element_bytes(p.rows))),
         from(p.rows),
-        as_e4m3(p.as_e4m3),
         hidden_size(p.combine.hidden_size),
-        piece_bytes(p.pull_bytes),
-        vectors(static_cast<std::uint32_t>(
-            landing_vectors(hidden_size * (as_e4m3 ? 1 : element_bytes(from))))),
-        whole{0, !as_e4m3 && piece_bytes == sizeof(Vec16) ? vectors : 0} {}
-  ASSAY_HD static constexpr std::uint64_t element_bytes(RowFormat format) {
-    return format == RowFormat::kE4m3 ? 1 : format == RowFormat::kF32 ? 4 : 2;
+        piece_bytes(p.pull_bytes) {}
+  ASSAY_HD std::uint32_t vectors() const {
+    return static_cast<std::uint32_t>(landing_vectors(hidden_size * sizeof(Wire)));
+  }
+  ASSAY_HD WholeVectors whole() const {
+    return {0, !kAsE4m3 && piece_bytes == sizeof(Vec16) ? vectors() : 0};
   }
   ASSAY_HD Address whole_row() const { return row; }
   template <Ops O>
   ASSAY_HD Vec16 vector(O& ops, std::uint32_t v) const {
-    if (!as_e4m3)
-      return load_row_vector(ops, read, {row, hidden_size * element_bytes(from), piece_bytes}, v);
-    if (from == RowFormat::kBf16) return narrowed<Bf16>(ops, v);
-    if (from == RowFormat::kF16) return narrowed<F16>(ops, v);
-    return narrowed<F32>(ops, v);
+    if constexpr (!kAsE4m3) {
+      return load_row_vector(ops, read, {row, hidden_size * sizeof(Wire), piece_bytes}, v);
+    } else {
+      if (from == RowFormat::kBf16) return narrowed<Bf16>(ops, v);
+      if (from == RowFormat::kF16) return narrowed<F16>(ops, v);
+      return narrowed<F32>(ops, v);
+    }
+  }
+
+ private:
+  ASSAY_HD static constexpr std::uint64_t element_bytes(RowFormat format) {
+    return !kAsE4m3 ? sizeof(Wire) : format == RowFormat::kF32 ? 4 : 2;
   }
   // 16 elements, by whole vectors where the row is made of them.
   template <BitFormat In, Ops O>
@@ -129,59 +134,68 @@ ASSAY_HD void mark_bad_keys(O& ops, const BadKeys& bad, Site share, std::uint32_
   }
 }
 
-// A row that waits to be sent, and the key with which it travels. The first vectors of `moving` are
-// loaded before anything else is called.
+// Where a row goes: to the slots whose bit in `present` is set. Indexed by constants only.
+template <int kTargets>
+struct Slots {
+  Address at[kTargets];
+  std::uint32_t present = 0;
+};
+
+// A row that waits to be sent, from load() on.
 template <class Rows>
 struct Outgoing {
-  InFlight<Rows> moving;
-  std::uint32_t key = 0;
+  InFlight<Rows, kSentinelInFlight> moving;
+
+  // The first vectors; the others are loaded when it is their turn.
+  template <Ops O>
+  ASSAY_HD void load(O& ops) {
+    moving.load(ops, ops.thread());
+  }
 
   // Calls for every thread of the group: reads all vectors and agrees on the lowest key that makes
-  // no sentinel. The two sets that are next must be empty, before a barrier. n words spoil at most
-  // n keys, so some try among n / kTried + 1 ends the search (SPEC KER-6.3); the first does in all
-  // rows but those made to prevent it.
-  template <Ops O>
-  ASSAY_HD void choose_key(O& ops, BadKeys& bad, KeySites sites) {
-    const std::uint32_t vectors = moving.rows.vectors;
+  // no sentinel; asks begin(key), once, for the slots, of which it stores the headers; then stores
+  // all vectors with the key behind them. The two sets of keys that are next must be empty, before
+  // a barrier. n words spoil at most n keys, so some try among n / kTried + 1 ends the search (SPEC
+  // KER-6.3); the first does in all rows but those made to prevent it. Rows are read and sent by
+  // the same code: all of it is fetched once in a launch, which takes longer than to run it.
+  template <int kTargets, Ops O, class Begin>
+  ASSAY_HD void send(O& ops, BadKeys& bad, KeySites sites, Site store, const Begin& begin) {
+    const std::uint32_t vectors = moving.rows.vectors();
     const std::uint32_t tries = vectors / (BadKeys::kTried / 4) + 1;
-    bool found = false;
-    for (std::uint32_t t = 0; t < tries && !found; ++t) {
+    std::uint32_t loaded = ops.thread(), key = 0;
+    Slots<kTargets> slots;
+    bool chosen = false;
+    for (std::uint32_t t = 0; t <= tries; ++t) {
       const std::uint32_t first_key = t * BadKeys::kTried;
-      if (t > 0) {
+      for (std::uint32_t first = ops.thread(); first < vectors; first += moving.step(ops)) {
+        if (first != loaded) moving.load(ops, first);
+        loaded = first;
+        moving.each(ops, first, [&](std::uint32_t v, const Vec16& vector) {
+          if (!chosen) return mark_bad_keys(ops, bad, sites.share, first_key, vector);
+          const Vec16 escaped = with_key(vector, key);
+          ASSAY_UNROLL
+          for (int k = 0; k < kTargets; ++k)
+            if ((slots.present >> k) & 1)
+              ops.store(relaxed_sys, store,
+                        slots.at[k].at(kHeaderBytes + std::uint64_t{v} * sizeof(Vec16)), escaped);
+        });
+      }
+      if (chosen) break;
+      ops.barrier(sites.scanned);
+      for (std::uint32_t k = 0; k < BadKeys::kTried && !chosen; ++k) {
+        chosen = ops.shared_load(sites.share, bad.word(k)) == 0;
+        key = first_key + k;
+      }
+      if (chosen) {
+        slots = begin(key);
+      } else {
         ops.barrier(sites.tried);
         empty_set(ops, bad, 0, sites.share);
         ops.barrier(sites.tried);
       }
-      const auto mark = [&](std::uint32_t, const Vec16& vector) {
-        mark_bad_keys(ops, bad, sites.share, first_key, vector);
-      };
-      moving.each(ops, ops.thread(), mark);
-      InFlight<Rows> more{moving.rows};  // those that are kept are sent later
-      for (std::uint32_t first = more.behind_first(ops); first < vectors; first += more.step(ops)) {
-        more.load(ops, first);
-        more.each(ops, first, mark);
-      }
-      ops.barrier(sites.scanned);
-      for (std::uint32_t k = 0; k < BadKeys::kTried && !found; ++k) {
-        found = ops.shared_load(sites.share, bad.word(k)) == 0;
-        key = first_key + k;
-      }
     }
     empty_set(ops, bad, 2, sites.share);
     bad.turn = (bad.turn + 1) % BadKeys::kSets;
-  }
-
-  // Stores all vectors, with the key, behind the headers of `slot` where `present` says so.
-  template <int kTargets, Ops O>
-  ASSAY_HD void send(O& ops, Site site, std::uint32_t present, const Address (&slot)[kTargets]) {
-    moving.all(ops, [&](std::uint32_t v, const Vec16& vector) {
-      const Vec16 escaped = with_key(vector, key);
-      ASSAY_UNROLL
-      for (int k = 0; k < kTargets; ++k)
-        if ((present >> k) & 1)
-          ops.store(relaxed_sys, site, slot[k].at(kHeaderBytes + std::uint64_t{v} * sizeof(Vec16)),
-                    escaped);
-    });
   }
 };
 
