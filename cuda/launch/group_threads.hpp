@@ -1,5 +1,6 @@
-// How many threads each group of a one-sided launch has where nobody asked for a number. Decides
-// SPEC CUD-3.3; which vectors and groups a launch has is one_sided_launch.cpp's.
+// How many threads each group of a one-sided launch has where nobody asked for a number, and how
+// many groups one by Sentinel has. Decides SPEC CUD-3.3 and CUD-3.5; which vectors a launch has is
+// one_sided_launch.cpp's.
 #pragma once
 
 #include <algorithm>
@@ -23,6 +24,19 @@ constexpr std::uint32_t group_threads(std::uint64_t vectors, std::uint32_t group
       std::max<std::uint64_t>(1, (vectors + whole_warps - 1) / whole_warps);
   const std::uint64_t each = ((vectors + passes - 1) / passes + kWarp - 1) / kWarp * kWarp;
   return static_cast<std::uint32_t>(std::clamp(each, std::min(kLeast, whole_warps), whole_warps));
+}
+
+// Threads that have no vector of a row: they store headers, behind a fence.
+inline constexpr std::uint32_t kPeerThreads = 32;
+
+// Groups of one rank's launch by Sentinel: one for every slot of the round, whichever source's, as
+// far as there are `places` for more than those that keep every source's first slot and every token
+// apart.
+constexpr std::uint32_t sentinel_groups_of(std::uint32_t ep_size, std::uint32_t max_tokens_per_rank,
+                                           std::uint32_t num_tokens, std::uint32_t places) {
+  const std::uint64_t slots = std::uint64_t{ep_size} * max_tokens_per_rank;
+  return static_cast<std::uint32_t>(
+      std::max<std::uint64_t>({num_tokens, ep_size, std::min<std::uint64_t>(slots, places)}));
 }
 
 }  // namespace assay::cuda

@@ -29,5 +29,22 @@ TEST_CASE("a chosen width is whole warps, allowed, and never needs a pass more",
   });
 }
 
+TEST_CASE("by Sentinel there is a group for every slot, as far as there are places", "[CUD-3.5]") {
+  CHECK(sentinel_groups_of(2, 1, 1, 132) == 2);
+  CHECK(sentinel_groups_of(4, 8, 8, 132) == 32);
+  CHECK(sentinel_groups_of(8, 64, 64, 132) == 132);
+  CHECK(sentinel_groups_of(8, 64, 512, 132) == 512);  // every token apart
+  CHECK(sentinel_groups_of(8, 4, 0, 0) == 8);         // every source's first slot apart
+  testing::prop("never fewer than are needed, never idle ones",
+                [](std::uint8_t ep, std::uint16_t max, std::uint16_t tokens) {
+                  const std::uint32_t ranks = 1 + ep % 64, slots = 1 + max,
+                                      sent = tokens % (slots + 1);
+                  const std::uint32_t groups = sentinel_groups_of(ranks, slots, sent, 132);
+                  RC_ASSERT(groups >= std::max(ranks, sent));
+                  RC_ASSERT(groups <= ranks * slots);
+                  RC_ASSERT(groups <= std::max({ranks, sent, 132u}));
+                });
+}
+
 }  // namespace
 }  // namespace assay::cuda

@@ -224,20 +224,14 @@ namespace {
 
 std::uint32_t block_per_token(std::uint32_t num_tokens) { return std::max(num_tokens, 1u); }
 
-// A block for every slot of the round, whichever source's, as far as there is a multiprocessor for
-// it, and at least as many as keep every source's first slot and every token apart. Of ranks side
-// by side, whose blocks must be resident together, no more than that.
-std::uint32_t sentinel_blocks(const GroupParams& group, std::uint32_t num_tokens,
-                              std::uint32_t multiprocessors) {
-  const std::uint64_t slots = std::uint64_t{group.ep_size} * group.max_tokens_per_rank;
-  return static_cast<std::uint32_t>(std::max<std::uint64_t>(
-      {num_tokens, group.ep_size, std::min<std::uint64_t>(slots, multiprocessors)}));
-}
-
-// Threads that have no vector of a row: they store flags and headers, behind a fence.
-constexpr std::uint64_t kPeerThreads = 32;
-
 }  // namespace
+
+std::uint32_t OneSidedKernels::sentinel_blocks(std::size_t ranks, std::uint32_t ep_size,
+                                               std::uint32_t max_tokens_per_rank,
+                                               std::uint32_t num_tokens) const {
+  return sentinel_groups_of(ep_size, max_tokens_per_rank, num_tokens,
+                            ranks == 1 ? multiprocessors_ : 0);
+}
 
 Status OneSidedKernels::dispatch(std::span<const LaunchedRank> ranks,
                                  std::span<const DispatchParams> params,
@@ -259,7 +253,8 @@ Status OneSidedKernels::dispatch(std::span<const LaunchedRank> ranks,
   return launch(Step::kSentinelDispatch, ranks, params, config,
                 [&](const SentinelDispatchParams& p) {
                   const DispatchParams& d = p.dispatch;
-                  return Grid{sentinel_blocks(d.group, d.num_tokens, places(ranks)),
+                  return Grid{sentinel_blocks(ranks.size(), d.group.ep_size,
+                                              d.group.max_tokens_per_rank, d.num_tokens),
                               d.vectors.count + kPeerThreads};
                 });
 }
@@ -268,8 +263,9 @@ Status OneSidedKernels::combine(std::span<const LaunchedRank> ranks,
                                 const LaunchConfig& config) const {
   return launch(Step::kSentinelCombine, ranks, params, config, [&](const SentinelCombineParams& p) {
     const CombineParams& c = p.combine;
-    return Grid{sentinel_blocks(c.group, c.num_tokens, places(ranks)),
-                landing_vectors(c.hidden_size * pulled_bytes_)};
+    return Grid{
+        sentinel_blocks(ranks.size(), c.group.ep_size, c.group.max_tokens_per_rank, c.num_tokens),
+        landing_vectors(c.hidden_size * pulled_bytes_)};
   });
 }
 

@@ -101,7 +101,7 @@ class OneSidedKernels {
   Status combine(std::span<const LaunchedRank>, std::span<const one_sided::CombineParams>,
                  const LaunchConfig&) const;
 
-  // By Sentinel: as many blocks as keep every source's first slot and every token apart. `waiters`
+  // By Sentinel: sentinel_blocks() of each rank. `waiters`
   // of params, 0 to leave it to the launcher, may be any number of the rank's blocks that is
   // resident (SPEC CUD-1.4). Errors: as above, and bad input for more waiters than that.
   Status dispatch(std::span<const LaunchedRank>, std::span<const one_sided::SentinelDispatchParams>,
@@ -109,15 +109,16 @@ class OneSidedKernels {
   Status combine(std::span<const LaunchedRank>, std::span<const one_sided::SentinelCombineParams>,
                  const LaunchConfig&) const;
 
+  // Blocks of one rank by Sentinel, in a launch of so many ranks; side by side, where blocks must
+  // be resident together, no more than it needs (SPEC CUD-3.5).
+  std::uint32_t sentinel_blocks(std::size_t ranks, std::uint32_t ep_size,
+                                std::uint32_t max_tokens_per_rank, std::uint32_t num_tokens) const;
+
   // Blocks of dispatch's or combine's kernel, of either protocol, that every device that has loaded
   // it holds at once: of a launch of one rank, or of more. 0 where it cannot have so many threads.
   std::uint32_t resident_blocks(Step step, std::size_t ranks, std::uint32_t threads) const;
 
  private:
-  // Blocks of Sentinel that a launch may have beyond what it needs.
-  std::uint32_t places(std::span<const LaunchedRank> ranks) const {
-    return ranks.size() == 1 ? multiprocessors_ : 0;
-  }
   KernelPair& of(Step step) { return kernels_[static_cast<std::size_t>(step)]; }
   const KernelPair& of(Step step) const { return kernels_[static_cast<std::size_t>(step)]; }
   ResidentBlocks& resident_of(Step step, bool several) {

@@ -189,15 +189,18 @@ class CudaGroup {
     return all.error();
   }
 
-  // Of the fullest device, in any round.
+  // Of the fullest device, in any round: as many as Sentinel has, which are more.
   std::uint32_t blocks_of(std::span<const assay_round> rounds) const {
+    const auto ep = static_cast<std::uint32_t>(plan_.config.ep_size);
+    const bool emulated = place_->communicator.is_emulated();
     std::uint32_t most = 1;
     for (const assay_round& round : rounds) {
       std::uint32_t here = 0;
-      for (std::int32_t rank = 0; rank < plan_.config.ep_size; ++rank) {
-        // As many as Sentinel has, which are more.
-        const std::uint32_t blocks = sentinel_groups(plan_, tokens_of(round, RankId(rank)));
-        here = place_->communicator.is_emulated() ? here + blocks : std::max(here, blocks);
+      for (std::uint32_t rank = 0; rank < ep; ++rank) {
+        const std::uint32_t blocks = group_.kernels().sentinel_blocks(
+            emulated ? ep : 1, ep, static_cast<std::uint32_t>(round.max_tokens_per_rank),
+            tokens_of(round, RankId(static_cast<std::int32_t>(rank))));
+        here = emulated ? here + blocks : std::max(here, blocks);
       }
       most = std::max(most, here);
     }

@@ -365,13 +365,14 @@ ASSAY_HD bool sum_cells(O& ops, const SentinelCombineParams& p, const CombineRou
   }
 }
 
-// Every `waiters`-th token of this rank. `targets` are those of token cta.
+// Every `waiters`-th token of this rank. `targets` are those of token cta: the first one's, if all
+// groups wait.
 template <class Arithmetic, BitFormat In, BitFormat Out, int kTopK, Ops O>
 ASSAY_HD void sum_tokens(O& ops, const SentinelCombineParams& p, const CombineRound& round,
                          std::uint32_t waiter, Targets<kTopK>& targets) {
   CellsShared shared;
   for (std::uint32_t token = waiter; token < p.combine.num_tokens; token += p.sentinel.waiters) {
-    if (token != ops.cta()) load_targets(ops, p, token, targets);
+    if (token != waiter || token != ops.cta()) load_targets(ops, p, token, targets);
     if (!sum_cells<Arithmetic, In, Out, kTopK>(ops, p, round, token, targets, shared)) return;
     shared = shared.next();
   }
