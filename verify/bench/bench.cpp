@@ -5,11 +5,10 @@
 #include <nccl.h>
 
 #include <algorithm>
-#include <cmath>
+#include <memory>
 
 #include "cuda/launch/communicator.hpp"
 #include "cuda/launch/driver_version.hpp"
-#include "model/moe/profile.hpp"
 #include "verify/bench/foreign_rounds.hpp"
 #include "verify/bench/rounds.hpp"
 #include "verify/bench/wire.hpp"
@@ -61,9 +60,6 @@ void forget_known(std::vector<Figure>& figures) {
   for (Figure& figure : figures) figure.known.reset();
 }
 
-// Tokens of ranks on one GPU, as option together of kernels_subject.hpp has it.
-constexpr std::size_t kTogether = 512;
-
 struct Bench {
   const BenchOptions& options;
   cuda::Communicator communicator;
@@ -71,11 +67,12 @@ struct Bench {
   Stopwatch watch;
   std::optional<KernelsLibrary> foreign;
   std::optional<cuda::SymmetricMemory> memory;
+  bool is_lost = false;  // something still runs, or a device is in error: nothing may be freed
 
   Expected<BenchRow> run(RowRequest request);
   Status measure_fence(BenchRow& row);
   void measure_sentinel(BenchRow& row);
-  void measure_foreign(BenchRow& row);
+  Status measure_foreign(BenchRow& row);
   Status measure_ceilings(BenchRow& row);
   void measure_nccl(std::vector<BenchRow>& rows);
 };
@@ -87,7 +84,7 @@ Expected<BenchRow> Bench::run(RowRequest request) {
   if (!fence && fence.error().kind != ErrorKind::kUnsupported) return fence.error();
   if (!fence) row.fence_reason = fence.error().sentence;
   if (options.sentinel) measure_sentinel(row);
-  if (foreign) measure_foreign(row);
+  if (foreign) ASSAY_CHECK(measure_foreign(row));
   return row;
 }
 
@@ -127,18 +124,26 @@ void Bench::measure_sentinel(BenchRow& row) {
   row.sentinel_reason = measured.error().sentence;
 }
 
-void Bench::measure_foreign(BenchRow& row) {
+Status Bench::measure_foreign(BenchRow& row) {
+  bool bad_options = false;
+  std::unique_ptr<ForeignRounds> rounds;
   const auto measured = [&]() -> Status {
-    ASSAY_TRY(const auto rounds,
-              ForeignRounds::make(*foreign, communicator, memory, row.request, options));
+    ASSAY_TRY(rounds, ForeignRounds::make(*foreign, communicator, memory, row.request, options,
+                                          bad_options));
     ASSAY_TRY(row.foreign_rounds, rounds->time(watch));
     ASSAY_TRY(const std::int64_t checked, rounds->check(watch));
     row.checked_tokens += checked;
     return Done{};
   }();
-  if (measured) return;
+  if (measured) return Done{};
+  if (bad_options) return measured.error().within(foreign->spec());
   row.foreign_rounds.clear();
   row.foreign_reason = measured.error().sentence;
+  if (watch.is_idle()) return Done{};
+  is_lost = true;
+  static_cast<void>(rounds.release());
+  return bad_input(fmt::format("{}: {}; nothing more can be timed in this process", foreign->spec(),
+                               measured.error().sentence));
 }
 
 Status Bench::measure_ceilings(BenchRow& row) {
@@ -171,25 +176,13 @@ void Bench::measure_nccl(std::vector<BenchRow>& rows) {
   }
 }
 
-// Ranks that share a GPU wait for each other in blocks that must be resident together.
-Status fits_on_one(const BenchOptions& options, std::span<const RowRequest> rows) {
-  for (const RowRequest& row : rows)
-    if (options.devices.size() * static_cast<std::size_t>(row.batch) > kTogether)
-      return bad_input(fmt::format("{} ranks of {} tokens on one GPU; allowed are {} tokens in all",
-                                   options.devices.size(), row.batch, kTogether));
-  return Done{};
-}
-
 Expected<Bench> make_bench(const BenchOptions& options, std::span<const RowRequest> rows) {
   std::optional<KernelsLibrary> foreign;
   if (!options.kernels.empty()) {
     ASSAY_TRY(foreign, KernelsLibrary::open(options.kernels));
-    ASSAY_CHECK(moe::find_combine_profile(options.kernels_profile));
-    prepare_for_foreign_kernels();
   }
   separate_queues();
   const auto ep = static_cast<std::int64_t>(options.devices.size());
-  if (options.emulated) ASSAY_CHECK(fits_on_one(options, rows));
   ASSAY_TRY(const cuda::Communicator communicator,
             options.emulated ? cuda::Communicator::emulated(static_cast<std::int32_t>(ep), 0)
                              : cuda::Communicator::one_process(options.devices));
@@ -203,7 +196,7 @@ Expected<Bench> make_bench(const BenchOptions& options, std::span<const RowReque
   }
   ASSAY_TRY(Stopwatch watch, Stopwatch::make(options.devices));
   return Expected<Bench>(Bench{options, communicator, std::move(wire), std::move(watch),
-                               std::move(foreign), std::nullopt});
+                               std::move(foreign), std::nullopt, false});
 }
 
 Status measure_wire(Bench& bench, BenchResult& result) {
@@ -220,13 +213,14 @@ Status measure_wire(Bench& bench, BenchResult& result) {
 }  // namespace
 
 Expected<BenchResult> run_bench(const BenchOptions& options, std::vector<RowRequest> rows) {
-  if (options.devices.size() < 2)
-    return bad_input(fmt::format("{} ranks: a wire needs at least 2", options.devices.size()));
+  ASSAY_CHECK(check_bench(options, rows));
   const auto tell = [&](const std::string& what) {
     if (options.progress) options.progress(what);
   };
   tell("communicator and buffers");
-  ASSAY_TRY(Bench bench, make_bench(options, rows));
+  ASSAY_TRY(Bench made, make_bench(options, rows));
+  auto owner = std::make_unique<Bench>(std::move(made));
+  Bench& bench = *owner;
   BenchResult result;
   ASSAY_CHECK(describe_machine(options.devices[0], result));
   if (bench.foreign) result.foreign_name = bench.foreign->name();
@@ -237,8 +231,10 @@ Expected<BenchResult> run_bench(const BenchOptions& options, std::vector<RowRequ
   for (RowRequest& request : rows) {
     tell(fmt::format("{} {} {} batch {}", request.model.name, request.router,
                      moe::recipe_name(request.recipe), request.batch));
-    ASSAY_TRY(BenchRow row, bench.run(std::move(request)));
-    result.rows.push_back(std::move(row));
+    auto row = bench.run(std::move(request));
+    if (bench.is_lost) static_cast<void>(owner.release());
+    if (!row) return row.error();
+    result.rows.push_back(*std::move(row));
   }
   if (options.nccl && bench.wire) {
     tell("NCCL");

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,10 @@ struct Figure {
   bool decides = true;          // whether a ceiling of some row is taken this way
   bool is_near_known() const;   // within 3 %; true where nothing is known
 };
+
+// Tokens of ranks that share a GPU, whose blocks wait for each other (SPEC VER-20.8); as option
+// together has it (kernels_options.hpp).
+inline constexpr std::size_t kTogether = 512;
 
 struct BenchOptions {
   std::vector<int> devices;   // one rank each
@@ -97,7 +102,13 @@ struct BenchResult {
   bool ceilings_hold() const;
 };
 
-// Errors: fewer devices than asked for, no peer access, a row that no kernel serves, a wrong bit.
+// What can be said without a GPU. Errors: fewer than two ranks, more tokens than ranks on one GPU
+// may have, an unknown profile, a file that is no library of kernels.
+Status check_bench(const BenchOptions& options, std::span<const RowRequest> rows);
+
+// Errors: those of check_bench, fewer devices than asked for, no peer access, a wrong bit of our
+// own; of somebody's kernels bad options, and what makes every later time a wrong one: a round that
+// does not end, or leaves a device in error.
 Expected<BenchResult> run_bench(const BenchOptions& options, std::vector<RowRequest> rows);
 
 }  // namespace assay::verify::bench

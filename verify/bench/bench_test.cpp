@@ -64,5 +64,33 @@ TEST_CASE("a ceiling that is not within 3 % of what is known voids the run", "[V
   CHECK(result.ceilings_hold());
 }
 
+TEST_CASE("what a benchmark cannot do is told before anything is made", "[VER-20.7][VER-20.8]") {
+  BenchOptions options;
+  std::vector<RowRequest> rows(2);
+  rows[1].batch = 256;
+  const auto said = [&] {
+    const Status status = check_bench(options, rows);
+    if (!status) CHECK(status.error().kind == ErrorKind::kBadInput);
+    return status ? "(ok)" : status.error().sentence;
+  };
+  options.devices = {0};
+  CHECK(said() == "1 ranks: a wire needs at least 2");
+  options.devices = {0, 0};
+  options.emulated = true;
+  CHECK(said() == "(ok)");
+  rows[1].batch = 257;
+  CHECK(said() == "2 ranks of 257 tokens on one GPU (--emulated); allowed are 512 tokens in all");
+  options.emulated = false;
+  CHECK(said() == "(ok)");
+  options.kernels_profile = "nobody";
+  CHECK(said() == "(ok)");  // nobody's sums are held to it
+  options.kernels = std::string("kernels:") + ASSAY_TEST_FAULTY_KERNELS;
+  CHECK(said().find("\"nobody\"") != std::string::npos);
+  options.kernels_profile = "assay-oneside";
+  CHECK(said() == "(ok)");
+  options.kernels = "kernels:./no-such-file.so";
+  CHECK(said().find("kernels \"./no-such-file.so\" does not load: ") == 0);
+}
+
 }  // namespace
 }  // namespace assay::verify::bench

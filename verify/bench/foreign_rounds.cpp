@@ -3,6 +3,7 @@
 
 #include "model/moe/profile.hpp"
 #include "verify/bench/rounds.hpp"
+#include "verify/subject/memory_ranges.hpp"
 
 namespace assay::verify::bench {
 
@@ -15,7 +16,7 @@ Address address_of(const void* pointer) { return {reinterpret_cast<std::uint64_t
 Expected<std::unique_ptr<ForeignRounds>> ForeignRounds::make(
     const KernelsLibrary& library, const cuda::Communicator& communicator,
     std::optional<cuda::SymmetricMemory>& memory, const RowRequest& request,
-    const BenchOptions& options) {
+    const BenchOptions& options, bool& bad_options) {
   const std::int32_t ep = communicator.ep_size();
   ASSAY_TRY(RoundData data, RoundData::make(request, ep));
   assay_kernels_config config{};
@@ -31,7 +32,7 @@ Expected<std::unique_ptr<ForeignRounds>> ForeignRounds::make(
   config.profile = options.kernels_profile.c_str();
   config.options = options.kernels_options.c_str();
   config.timed = 1;
-  ASSAY_TRY(const std::uint64_t bytes, library.window_bytes(config));
+  ASSAY_TRY(const std::uint64_t bytes, library.window_bytes(config, bad_options));
   ASSAY_CHECK(window_of(communicator, bytes, memory));
   std::vector<std::vector<void*>> windows(static_cast<std::size_t>(ep));
   for (std::size_t rank = 0; rank < windows.size(); ++rank) {
@@ -46,13 +47,21 @@ Expected<std::unique_ptr<ForeignRounds>> ForeignRounds::make(
     const int device = communicator.local_ranks()[rank].device;
     cuda::DeviceScope scope(device);
     ASSAY_TRY(RankKernels kernels,
-              RankKernels::make(library, config, static_cast<std::int32_t>(rank), windows[rank]));
+              RankKernels::make(library, config, static_cast<std::int32_t>(rank), windows[rank],
+                                bad_options));
     ASSAY_CUDA(cudaDeviceSynchronize(), "creating a rank");
-    made->kernels_.push_back(std::move(kernels));
     made->places_.emplace_back().device = device;
+    made->kernels_.emplace_back(std::move(kernels));
     ASSAY_CHECK(made->fill_rank(rank));
   }
   return Expected<std::unique_ptr<ForeignRounds>>(std::move(made));
+}
+
+ForeignRounds::~ForeignRounds() {
+  for (std::size_t rank = 0; rank < kernels_.size(); ++rank) {
+    cuda::DeviceScope scope(places_[rank].device);
+    kernels_[rank].reset();
+  }
 }
 
 Status ForeignRounds::fill_rank(std::size_t rank) {
@@ -66,12 +75,25 @@ Status ForeignRounds::fill_rank(std::size_t rank) {
   for (const Address row : places.payload_rows) rows.push_back(cuda::pointer(row));
   inputs_.push_back(std::move(inputs));
   out_.push_back(std::move(out));
-  ASSAY_TRY(const KernelsPlaces theirs, kernels_[rank].places(round_of(rank)));
+  ASSAY_TRY(const KernelsPlaces theirs, kernels_[rank]->places(round_of(rank)));
+  ASSAY_CHECK(check_apart(theirs));
   for (const void* recv : theirs.recv) places.recv.push_back(address_of(recv));
   places.target_rank = address_of(theirs.target_rank);
   places.target_slot = address_of(theirs.target_slot);
   places.expert_out = address_of(theirs.expert_out);
   return data_.fill(rank, places);
+}
+
+Status ForeignRounds::check_apart(const KernelsPlaces& theirs) const {
+  const std::uint64_t rows =
+      static_cast<std::uint64_t>(data_.ep_size()) * static_cast<std::uint64_t>(request_.batch);
+  MemoryRanges received;
+  for (std::size_t i = 0; i < theirs.recv.size(); ++i)
+    received.add(theirs.recv[i], rows * data_.payloads()[i].bytes_per_token);
+  const std::uint64_t expert_rows =
+      rows * static_cast<std::uint64_t>(request_.model.hidden_size) * 2;
+  if (!received.overlaps(theirs.expert_out, expert_rows)) return Done{};
+  return unsupported("expert_out lies in recv, where chained rounds would overwrite its rows");
 }
 
 assay_kernels_round ForeignRounds::round_of(std::size_t rank) const {
@@ -92,8 +114,8 @@ Expected<std::vector<double>> ForeignRounds::time(Stopwatch& watch) {
                 [&](std::size_t rank) -> Status {
                   const assay_kernels_round round = round_of(rank);
                   for (std::int32_t i = 0; i < options_.rounds; ++i) {
-                    ASSAY_CHECK(kernels_[rank].dispatch(round, watch.stream(rank)));
-                    ASSAY_CHECK(kernels_[rank].combine(round, watch.stream(rank)));
+                    ASSAY_CHECK(kernels_[rank]->dispatch(round, watch.stream(rank)));
+                    ASSAY_CHECK(kernels_[rank]->combine(round, watch.stream(rank)));
                   }
                   return Done{};
                 },

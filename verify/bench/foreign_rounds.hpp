@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "cuda/launch/communicator.hpp"
 #include "verify/bench/round_data.hpp"
@@ -13,12 +14,16 @@ namespace assay::verify::bench {
 
 class ForeignRounds {
  public:
-  // Errors: those of the library, which may not serve the row; not enough memory.
+  // Errors: those of the library, which may not serve the row; expert rows in receive buffers,
+  // which chained rounds would overwrite; not enough memory. `bad_options` becomes whether it is
+  // the library's ASSAY_BAD_OPTIONS.
   static Expected<std::unique_ptr<ForeignRounds>> make(const KernelsLibrary& library,
                                                        const cuda::Communicator& communicator,
                                                        std::optional<cuda::SymmetricMemory>& memory,
                                                        const RowRequest& request,
-                                                       const BenchOptions& options);
+                                                       const BenchOptions& options,
+                                                       bool& bad_options);
+  ~ForeignRounds();  // nothing of them still runs
 
   // Microseconds of a round, of each repeat of a chain.
   Expected<std::vector<double>> time(Stopwatch& watch);
@@ -29,6 +34,7 @@ class ForeignRounds {
   ForeignRounds(const RowRequest& request, const BenchOptions& options, RoundData data)
       : request_(request), options_(options), data_(std::move(data)) {}
   Status fill_rank(std::size_t rank);
+  Status check_apart(const KernelsPlaces& theirs) const;
   assay_kernels_round round_of(std::size_t rank) const;
 
   const RowRequest& request_;
@@ -37,7 +43,7 @@ class ForeignRounds {
   std::vector<RankPlaces> places_;
   std::vector<std::vector<const void*>> payload_rows_;
   std::vector<cuda::DeviceMemory> inputs_, out_;
-  std::vector<RankKernels> kernels_;
+  std::vector<std::optional<RankKernels>> kernels_;
 };
 
 }  // namespace assay::verify::bench

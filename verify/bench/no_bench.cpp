@@ -3,7 +3,8 @@
 
 namespace assay::verify::bench {
 
-Expected<BenchResult> run_bench(const BenchOptions&, std::vector<RowRequest>) {
+Expected<BenchResult> run_bench(const BenchOptions& options, std::vector<RowRequest> rows) {
+  ASSAY_CHECK(check_bench(options, rows));
   return unsupported("a benchmark needs a build with nvcc and NCCL; this one lacks them");
 }
 

@@ -33,6 +33,7 @@ class RoundData {
   static Expected<RoundData> make(const RowRequest& request, std::int32_t ep);
 
   std::span<const assay_payload> payloads() const { return payloads_; }
+  std::int32_t ep_size() const { return ep_; }
   std::int64_t row_bytes() const { return row_bytes_; }  // of all payloads
   std::uint64_t input_bytes() const;                     // of one rank, with alignment
   std::uint64_t out_bytes() const;

@@ -60,6 +60,12 @@ Status Stopwatch::wait() const {
   return Done{};
 }
 
+bool Stopwatch::is_idle() const {
+  for (const Seat& seat : seats_)
+    if (cudaStreamQuery(seat.stream) != cudaSuccess) return false;
+  return true;
+}
+
 Status Stopwatch::record(const std::function<Status()>& enqueue) {
   // Before anything records: what NCCL keeps for a graph is given back when the graph goes.
   for (Seat& seat : seats_)

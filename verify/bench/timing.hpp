@@ -33,6 +33,8 @@ class Stopwatch {
   Expected<std::vector<double>> time_enqueued(const std::function<Status()>& enqueue, int repeats);
   // What one device needs alone, for latencies.
   Status wait() const;
+  // Nothing runs, and no device is in error.
+  bool is_idle() const;
 
  private:
   struct Seat {

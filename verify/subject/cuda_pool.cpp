@@ -11,8 +11,6 @@
 #include <mutex>
 #include <utility>
 
-#include "model/core/text.hpp"
-
 namespace assay::verify {
 
 PinnedMemory::PinnedMemory(PinnedMemory&& other) noexcept
@@ -104,13 +102,6 @@ Expected<std::unique_ptr<CudaPlace>> make_place(cuda::Communicator communicator,
 }
 
 }  // namespace
-
-Expected<std::string> parse_ranks(std::string_view text) {
-  if (text != "auto" && text != "devices" && text != "emulated")
-    return bad_input(
-        fmt::format("option ranks is {}; allowed are auto, devices and emulated", in_quotes(text)));
-  return std::string(text);
-}
 
 void separate_queues() { setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); }
 

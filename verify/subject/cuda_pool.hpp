@@ -7,8 +7,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "cuda/launch/communicator.hpp"
@@ -59,9 +57,6 @@ enum class Seats : std::uint8_t { kOneEmulated, kRankEachEmulated, kRankEach };
 // those of Communicator.
 Expected<std::shared_ptr<CudaPlace>> take_place(Seats seats, std::int32_t ep_size,
                                                 std::uint64_t window_bytes);
-
-// Option ranks of the subjects that run on GPUs: auto, devices or emulated.
-Expected<std::string> parse_ranks(std::string_view text);
 
 // Streams that wait for each other must not share a hardware queue: a waiting kernel in front would
 // keep back the one it waits for. Before CUDA's start, which reads it; 32 is the most.

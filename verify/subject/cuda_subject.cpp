@@ -15,6 +15,7 @@
 #include "model/core/text.hpp"
 #include "verify/subject/cuda_pool.hpp"
 #include "verify/subject/cuda_worker.hpp"
+#include "verify/subject/kernels_options.hpp"
 #include "verify/subject/one_sided_plan.hpp"
 
 namespace assay::verify {

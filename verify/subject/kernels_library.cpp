@@ -14,7 +14,7 @@ namespace assay::verify {
 
 namespace {
 
-// What a function returned, as an error unless it is ASSAY_OK.
+// What a function returned, as an error unless it is ASSAY_OK (SPEC VER-1.8).
 Status answer(int code, const assay_message& message, std::string_view function) {
   std::string text = text_of(message);
   switch (code) {
@@ -23,9 +23,12 @@ Status answer(int code, const assay_message& message, std::string_view function)
     case ASSAY_UNSUPPORTED:
       return unsupported(text.empty() ? "the kernels' library gave no reason" : std::move(text));
     case ASSAY_FAILED:
-    case ASSAY_BAD_OPTIONS:
       return bad_input(text.empty() ? fmt::format("{} failed and left no message", function)
                                     : std::move(text));
+    case ASSAY_BAD_OPTIONS:
+      return bad_input(text.empty()
+                           ? fmt::format("{} refused the options and left no message", function)
+                           : std::move(text));
     default:
       return bad_input(
           fmt::format("{} returned {}; allowed are 0 (ok), 1 (failed), 2 (unsupported) and 3 "
@@ -35,15 +38,18 @@ Status answer(int code, const assay_message& message, std::string_view function)
 }
 
 template <class Call>
-Status ask(const std::string& spec, const char* function, const Call& call) {
+Status ask(const std::string& spec, const char* function, const Call& call,
+           bool* bad_options = nullptr) {
   assay_message message{};
   ASSAY_TRY(const int code, call_foreign(spec, function, [&] { return call(&message); }));
+  if (bad_options != nullptr) *bad_options = code == ASSAY_BAD_OPTIONS;
   return answer(code, message, function);
 }
 
 }  // namespace
 
 Expected<KernelsLibrary> KernelsLibrary::open(std::string spec) {
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   ASSAY_TRY(const Library opened,
             open_plugin(spec, ASSAY_KERNELS_ENTRY_NAME, "verify/subject/one_sided_kernels.h"));
   ASSAY_TRY(const assay_kernels* const table,
@@ -71,30 +77,31 @@ Expected<KernelsLibrary> KernelsLibrary::open(std::string spec) {
   return library;
 }
 
-Expected<std::uint64_t> KernelsLibrary::window_bytes(const assay_kernels_config& config) const {
+Expected<std::uint64_t> KernelsLibrary::window_bytes(const assay_kernels_config& config,
+                                                     bool& bad_options) const {
   std::uint64_t bytes = 0;
-  ASSAY_CHECK(ask(spec_, "window_bytes", [&](assay_message* message) {
-    return table_->window_bytes(&config, &bytes, message);
-  }));
+  ASSAY_CHECK(ask(
+      spec_, "window_bytes",
+      [&](assay_message* message) { return table_->window_bytes(&config, &bytes, message); },
+      &bad_options));
   if (bytes == 0) return bad_input("window_bytes returned ok and 0 bytes");
   return bytes;
 }
 
-Expected<int> KernelsLibrary::slot_rule(const assay_kernels_config& config,
-                                        std::int32_t max) const {
-  if (table_->slot_rule == nullptr) return ASSAY_SLOTS_COUNTER;
-  return call_foreign(spec_, "slot_rule", [&] { return table_->slot_rule(&config, max); });
+int KernelsLibrary::slot_rule(const assay_kernels_config& config, std::int32_t max) const {
+  return table_->slot_rule == nullptr ? ASSAY_SLOTS_COUNTER : table_->slot_rule(&config, max);
 }
-
-void prepare_for_foreign_kernels() { setenv("CUDA_MODULE_LOADING", "EAGER", 0); }
 
 Expected<RankKernels> RankKernels::make(const KernelsLibrary& library,
                                         const assay_kernels_config& config, std::int32_t rank,
-                                        const std::vector<void*>& windows) {
+                                        const std::vector<void*>& windows, bool& bad_options) {
   void* state = nullptr;
-  ASSAY_CHECK(ask(library.spec_, "create", [&](assay_message* message) {
-    return library.table_->create(&config, rank, windows.data(), &state, message);
-  }));
+  ASSAY_CHECK(ask(
+      library.spec_, "create",
+      [&](assay_message* message) {
+        return library.table_->create(&config, rank, windows.data(), &state, message);
+      },
+      &bad_options));
   if (state == nullptr) return bad_input("create returned ok and no state");
   return RankKernels(library, state);
 }

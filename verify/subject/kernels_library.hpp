@@ -3,8 +3,10 @@
 // streams is kernels_subject.hpp and verify/bench.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/core/expected.hpp"
@@ -15,14 +17,18 @@ namespace assay::verify {
 class KernelsLibrary {
  public:
   // `spec` is "kernels:FILE". Errors: the loader's own words, a library without the entry point,
-  // another ABI version, a smaller table, a missing function.
+  // another ABI version, a smaller table, a missing function. Before CUDA starts: a module that is
+  // loaded at its first launch would wait for the kernels that wait for it, so this asks CUDA, in
+  // the environment that its start reads, to load all of them with the device.
   static Expected<KernelsLibrary> open(std::string spec);
 
   const std::string& spec() const { return spec_; }
   std::string_view name() const { return table_->name; }
-  Expected<std::uint64_t> window_bytes(const assay_kernels_config& config) const;
-  // ASSAY_SLOTS_*, not looked at.
-  Expected<int> slot_rule(const assay_kernels_config& config, std::int32_t max) const;
+  // `bad_options` becomes whether the error is ASSAY_BAD_OPTIONS.
+  Expected<std::uint64_t> window_bytes(const assay_kernels_config& config, bool& bad_options) const;
+  // ASSAY_SLOTS_*, not looked at. What the library's function throws passes: this is called for a
+  // subject's own slot_rule, whose caller catches it (foreign.hpp).
+  int slot_rule(const assay_kernels_config& config, std::int32_t max) const;
 
  private:
   friend class RankKernels;
@@ -31,11 +37,6 @@ class KernelsLibrary {
   const assay_kernels* table_ = nullptr;
   std::string spec_;
 };
-
-// A module that is loaded at its first launch would wait for the kernels that wait for it, and
-// nothing else makes somebody's library load its own: all are loaded at CUDA's start, which reads
-// this.
-void prepare_for_foreign_kernels();
 
 // Where a round's results and inputs lie at a rank: device pointers, none of them null.
 struct KernelsPlaces {
@@ -51,12 +52,10 @@ class RankKernels {
  public:
   static Expected<RankKernels> make(const KernelsLibrary& library,
                                     const assay_kernels_config& config, std::int32_t rank,
-                                    const std::vector<void*>& windows);
+                                    const std::vector<void*>& windows, bool& bad_options);
   RankKernels(RankKernels&& other) noexcept;
   RankKernels& operator=(RankKernels&&) = delete;
   ~RankKernels();
-  // What may still run must not lose its memory: the state stays for good.
-  void abandon() { state_ = nullptr; }
 
   Expected<KernelsPlaces> places(const assay_kernels_round& round) const;
   Status dispatch(const assay_kernels_round& round, void* stream) const;

@@ -29,19 +29,24 @@ KernelsRank::KernelsRank(const KernelsGroup& group, RankKernels kernels, CudaSea
       rank_(rank),
       random_(group.seed + u64(rank) * 0x9E3779B97F4A7C15u) {}
 
+KernelsRank::~KernelsRank() {
+  cuda::DeviceScope scope(seat_.device);
+  kernels_.reset();
+}
+
 Status KernelsRank::dispatch(const assay_round& round) {
   cuda::DeviceScope scope(seat_.device);
   const Part part = part_of(round);
-  ASSAY_TRY(places_, kernels_.places(part.round));
+  ASSAY_TRY(places_, kernels_->places(part.round));
   ASSAY_CHECK(write_inputs(round, part));
   if (group_.options.replays != 0) ASSAY_CHECK(replay(round, part));
   pause();
-  return launch(dispatch_graph_, [&] { return kernels_.dispatch(part.round, seat_.stream); });
+  return launch(dispatch_graph_, [&] { return kernels_->dispatch(part.round, seat_.stream); });
 }
 
 // Copies what arrived and poisons it behind itself: between a rank's dispatch and its combine no
-// peer may write there.
-Status KernelsRank::receive(const assay_round& round) {
+// peer may write there. Expert ids first: they may say which rows hold a token.
+Status KernelsRank::receive(const assay_round& round, int slot_rule) {
   cuda::DeviceScope scope(seat_.device);
   ASSAY_CHECK(wait("dispatch"));
   const auto r = static_cast<std::size_t>(rank_);
@@ -57,7 +62,10 @@ Status KernelsRank::receive(const assay_round& round) {
     std::memcpy(round.target_rank[r], staging + counters, table);
     std::memcpy(round.target_slot[r], staging + counters + table, table);
   }
-  for (std::size_t i = 0; i < places_.recv.size(); ++i) ASSAY_CHECK(read_payload(round, i));
+  for (const bool ids : {true, false})
+    for (std::size_t i = 0; i < places_.recv.size(); ++i)
+      if ((round.payloads[i].holds_expert_ids != 0) == ids)
+        ASSAY_CHECK(read_payload(round, i, slot_rule));
   return group_.options.keep_recv ? Status(Done{}) : poison_received(round);
 }
 
@@ -76,8 +84,9 @@ Status KernelsRank::combine(const assay_round& round) {
     ASSAY_CHECK(in(static_cast<std::byte*>(places_.expert_out) + source * pitch,
                    rows + source * block, block));
   }
+  poisoned_.remove(places_.expert_out, u64(group_.config.ep_size) * pitch);  // may lie in recv
   pause();
-  ASSAY_CHECK(launch(combine_graph_, [&] { return kernels_.combine(part.round, seat_.stream); }));
+  ASSAY_CHECK(launch(combine_graph_, [&] { return kernels_->combine(part.round, seat_.stream); }));
   ASSAY_CHECK(wait("combine"));
   const std::uint64_t all = u64(round.max_tokens_per_rank) * out_row_bytes();
   const std::uint64_t written = tokens(round) * out_row_bytes();
@@ -110,10 +119,12 @@ Status KernelsRank::reserve(std::span<const assay_round> rounds) {
   ASSAY_CHECK(CudaSeat::grow(seat_.out, outputs, "combined rows"));
   ASSAY_CHECK(seat_.to_device.at_least(to_device));
   ASSAY_CHECK(seat_.from_device.at_least(from_device));
-  if (rounds.empty() || group_.options.keep_recv) return Done{};
-  const Part part = part_of(rounds[0]);
-  ASSAY_TRY(places_, kernels_.places(part.round));
-  ASSAY_CHECK(poison_received(rounds[0]));
+  if (group_.options.keep_recv) return Done{};
+  for (const assay_round& round : rounds) {
+    const Part part = part_of(round);
+    ASSAY_TRY(const KernelsPlaces places, kernels_->places(part.round));
+    ASSAY_CHECK(poison_once(round, places));
+  }
   return wait("preparation");
 }
 
@@ -169,9 +180,22 @@ Status KernelsRank::poison_written(const assay_round& round) {
 }
 
 Status KernelsRank::poison_received(const assay_round& round) {
-  const std::uint64_t rows = u64(group_.config.ep_size) * u64(round.max_tokens_per_rank);
   for (std::size_t i = 0; i < places_.recv.size(); ++i)
-    ASSAY_CHECK(fill(places_.recv[i], rows * round.payloads[i].bytes_per_token));
+    ASSAY_CHECK(poison_payload(round, places_, i));
+  return Done{};
+}
+
+Status KernelsRank::poison_once(const assay_round& round, const KernelsPlaces& places) {
+  for (std::size_t i = 0; i < places.recv.size(); ++i)
+    if (!poisoned_.covers(places.recv[i], received_bytes(round, i)))
+      ASSAY_CHECK(poison_payload(round, places, i));
+  return Done{};
+}
+
+Status KernelsRank::poison_payload(const assay_round& round, const KernelsPlaces& places,
+                                   std::size_t payload) {
+  ASSAY_CHECK(fill(places.recv[payload], received_bytes(round, payload)));
+  poisoned_.add(places.recv[payload], received_bytes(round, payload));
   return Done{};
 }
 
@@ -179,9 +203,9 @@ Status KernelsRank::poison_received(const assay_round& round) {
 // under test is the state that they leave.
 Status KernelsRank::replay(const assay_round& round, const Part& part) {
   ASSAY_CHECK(round_graph_.record(seat_.stream, [&]() -> Status {
-    ASSAY_CHECK(kernels_.dispatch(part.round, seat_.stream));
+    ASSAY_CHECK(kernels_->dispatch(part.round, seat_.stream));
     if (!group_.options.keep_recv) ASSAY_CHECK(poison_received(round));
-    return kernels_.combine(part.round, seat_.stream);
+    return kernels_->combine(part.round, seat_.stream);
   }));
   for (std::uint32_t i = 0; i < group_.options.replays; ++i) {
     ASSAY_CHECK(round_graph_.launch(seat_.stream));
@@ -196,11 +220,15 @@ Status KernelsRank::launch(cuda::Graph& graph, const std::function<Status()>& en
   return graph.launch(seat_.stream);
 }
 
-Status KernelsRank::read_payload(const assay_round& round, std::size_t payload) {
+// Where memory was not poison, as of a kernel that wants to keep it, a row that holds no token
+// cannot be told from one that was written, and is not looked at unless it holds expert ids.
+Status KernelsRank::read_payload(const assay_round& round, std::size_t payload, int slot_rule) {
   const auto r = static_cast<std::size_t>(rank_);
   const std::uint64_t ep = u64(group_.config.ep_size), max = u64(round.max_tokens_per_rank);
   const std::uint64_t row = round.payloads[payload].bytes_per_token;
   const std::uint64_t rows = slots_read(round), block = rows * row;
+  const bool was_poison = poisoned_.covers(places_.recv[payload], received_bytes(round, payload));
+  const bool all = !was_poison && round.payloads[payload].holds_expert_ids != 0;
   ASSAY_TRY(std::byte* const staging, seat_.from_device.at_least(ep * block));
   for (std::uint64_t source = 0; source < ep; ++source)
     ASSAY_CHECK(out(staging + source * block,
@@ -211,12 +239,33 @@ Status KernelsRank::read_payload(const assay_round& round, std::size_t payload) 
   for (std::uint64_t source = 0; source < ep; ++source)
     for (std::uint64_t slot = 0; slot < rows; ++slot) {
       const std::byte* const from = staging + source * block + slot * row;
-      // A short row may equal the poison: rows that are counted are taken as they are.
-      if (!is_device_poison({from, row}) ||
-          slot < static_cast<std::uint32_t>(round.recv_counters[r][source]))
+      // A short row may equal the poison: rows that hold a token are taken as they are.
+      if (all || (was_poison && !is_device_poison({from, row})) ||
+          holds_token(round, slot_rule, source, slot))
         std::memcpy(to + (source * max + slot) * row, from, row);
     }
   return Done{};
+}
+
+// As kernels tell a consumer: by the count, or, where rows lie apart, by an expert id that names an
+// expert, of the ids that were read (SPEC MOE-2.3).
+bool KernelsRank::holds_token(const assay_round& round, int slot_rule, std::uint64_t source,
+                              std::uint64_t slot) const {
+  const auto r = static_cast<std::size_t>(rank_);
+  if (slot_rule != ASSAY_SLOTS_TOKEN_INDEX)
+    return slot < static_cast<std::uint32_t>(round.recv_counters[r][source]);
+  for (std::int32_t i = 0; i < round.num_payloads; ++i) {
+    if (round.payloads[i].holds_expert_ids == 0) continue;
+    const std::uint64_t bytes = round.payloads[i].bytes_per_token;
+    const auto* const ids = static_cast<const std::byte*>(round.recv[i][r]) +
+                            (source * u64(round.max_tokens_per_rank) + slot) * bytes;
+    for (std::uint64_t at = 0; at < bytes; at += sizeof(std::int32_t)) {
+      std::int32_t id;
+      std::memcpy(&id, ids + at, sizeof id);
+      if (id >= 0 && id < group_.config.num_experts) return true;
+    }
+  }
+  return false;
 }
 
 // No slot rule reaches beyond the most tokens that any source has; all slots where that is cheap.

@@ -5,26 +5,17 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "cuda/launch/device.hpp"
 #include "verify/subject/cuda_pool.hpp"
 #include "verify/subject/kernels_library.hpp"
+#include "verify/subject/kernels_options.hpp"
+#include "verify/subject/memory_ranges.hpp"
 
 namespace assay::verify {
-
-struct KernelsOptions {
-  std::string ranks = "auto";
-  std::uint32_t timeout_ms = 10'000;
-  std::uint32_t skew_us = 0;
-  std::uint32_t replays = 0;
-  std::uint32_t together = 512;
-  bool graph = false;
-  bool keep_recv = false;
-  std::string others;  // the library's
-};
 
 // What all ranks of a group share.
 struct KernelsGroup {
@@ -38,19 +29,23 @@ class KernelsRank {
  public:
   // The references outlive the rank.
   KernelsRank(const KernelsGroup& group, RankKernels kernels, CudaSeat& seat, std::int32_t rank);
+  KernelsRank(const KernelsRank&) = delete;
+  KernelsRank& operator=(const KernelsRank&) = delete;
+  ~KernelsRank();  // nothing of the rank's still runs
 
   // Device and pinned memory for such rounds, which wait for the whole device when they grow; and
-  // poison where the first of them will be received. Nobody's round is under way.
+  // poison where they will be received. Nobody's round is under way.
   Status reserve(std::span<const assay_round> rounds);
 
-  // The three parts of a round. Experts are called between the second and the third.
+  // The three parts of a round. Experts are called between the second and the third. `slot_rule` is
+  // what the group promises of the round: ASSAY_SLOTS_*.
   Status dispatch(const assay_round& round);
-  Status receive(const assay_round& round);
+  Status receive(const assay_round& round, int slot_rule);
   Status combine(const assay_round& round);
 
   std::int32_t rank() const { return rank_; }
-  bool is_idle() const { return cudaStreamQuery(seat_.stream) != cudaErrorNotReady; }
-  void abandon() { kernels_.abandon(); }
+  // cudaSuccess: nothing runs; cudaErrorNotReady: something does; else the device is in error.
+  cudaError_t state() const { return cudaStreamQuery(seat_.stream); }
 
  private:
   static constexpr std::uint64_t kAlignment = 256;  // of inputs, as cudaMalloc gives it
@@ -64,8 +59,12 @@ class KernelsRank {
   Status replay(const assay_round& round, const Part& part);
   Status poison_written(const assay_round& round);
   Status poison_received(const assay_round& round);
+  Status poison_once(const assay_round& round, const KernelsPlaces& places);
+  Status poison_payload(const assay_round& round, const KernelsPlaces& places, std::size_t payload);
   Status launch(cuda::Graph& graph, const std::function<Status()>& enqueue);
-  Status read_payload(const assay_round& round, std::size_t payload);
+  Status read_payload(const assay_round& round, std::size_t payload, int slot_rule);
+  bool holds_token(const assay_round& round, int slot_rule, std::uint64_t source,
+                   std::uint64_t slot) const;
   Status fill(void* to, std::uint64_t bytes);
   Status in(void* to, const void* from, std::uint64_t bytes);
   Status out(void* to, const void* from, std::uint64_t bytes);
@@ -75,14 +74,20 @@ class KernelsRank {
     return static_cast<std::uint32_t>(round.num_tokens[rank_]);
   }
   std::uint64_t slots_read(const assay_round& round) const;
+  std::uint64_t received_bytes(const assay_round& round, std::size_t payload) const {
+    return static_cast<std::uint64_t>(group_.config.ep_size) *
+           static_cast<std::uint64_t>(round.max_tokens_per_rank) *
+           round.payloads[payload].bytes_per_token;
+  }
   std::uint64_t out_row_bytes() const;
 
   const KernelsGroup& group_;
-  RankKernels kernels_;
+  std::optional<RankKernels> kernels_;  // until the rank's end, in which its device is current
   CudaSeat& seat_;
   const std::int32_t rank_;
   std::uint64_t random_;
-  KernelsPlaces places_;  // of the round under way
+  KernelsPlaces places_;   // of the round under way
+  MemoryRanges poisoned_;  // of the window: poison, but for what a dispatch since then wrote
   cuda::Graph dispatch_graph_, combine_graph_, round_graph_;
 };
 

@@ -4,13 +4,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <thread>
 
-#include "model/core/case_text.hpp"
 #include "model/core/text.hpp"
 #include "model/moe/profile.hpp"
 #include "verify/subject/cuda_pool.hpp"
@@ -21,45 +20,19 @@ namespace assay::verify {
 
 namespace {
 
-// One per process: the functions of a subject have no other way to know it.
+// One per process: the functions of a subject have no other way to know it. Never destroyed: its
+// code may still run when the process ends.
 std::optional<KernelsLibrary>& held_library() {
-  static std::optional<KernelsLibrary> library;
-  return library;
+  static auto* const library = new std::optional<KernelsLibrary>;
+  return *library;
 }
 
-// Whether a round of somebody's kernels has not ended: nothing else runs behind it.
-std::atomic<bool> something_hangs{false};
-
-Expected<KernelsOptions> parse_options(std::string_view text) {
-  static constexpr std::string_view kOwn[] = {"ranks",   "timeout_ms", "skew_us",  "graph",
-                                              "replays", "together",   "keep_recv"};
-  KernelsOptions options;
-  const std::pair<std::string_view, std::uint32_t*> numbers[] = {
-      {"timeout_ms", &options.timeout_ms},
-      {"skew_us", &options.skew_us},
-      {"replays", &options.replays},
-      {"together", &options.together}};
-  ASSAY_TRY(const std::vector<KeyValue> fields, parse_key_values(text));
-  for (const auto& [key, value] : fields) {
-    if (std::find(std::begin(kOwn), std::end(kOwn), key) == std::end(kOwn)) {
-      options.others += fmt::format("{}{}={}", options.others.empty() ? "" : " ", key, value);
-      continue;
-    }
-    if (key == "ranks") {
-      ASSAY_TRY(options.ranks, parse_ranks(value));
-    } else if (key == "graph" || key == "keep_recv") {
-      ASSAY_TRY(const std::uint32_t on, parse_integer<std::uint32_t>(key, value, 0, 1));
-      (key == "graph" ? options.graph : options.keep_recv) = on != 0;
-    } else {
-      for (const auto& [name, number] : numbers)
-        if (name == key) {
-          const std::uint32_t least = key == "timeout_ms" || key == "together" ? 1 : 0;
-          ASSAY_TRY(*number, parse_integer<std::uint32_t>(key, value, least, 1'000'000));
-        }
-    }
-  }
-  return options;
-}
+// Why nothing more is run in this process; null: it is.
+std::atomic<const char*> refusal{nullptr};
+constexpr const char* kStillRuns =
+    "an earlier round of these kernels has not ended; the rest needs another process";
+constexpr const char* kLostDevice =
+    "an earlier round of these kernels left the device in error; the rest needs another process";
 
 bool out_is_bf16(const assay_group_config& config, const moe::CombineArithmetic& arithmetic) {
   return config.low_precision_combine != 0 &&
@@ -68,8 +41,10 @@ bool out_is_bf16(const assay_group_config& config, const moe::CombineArithmetic&
 
 class ForeignGroup {
  public:
+  // `bad_options` becomes whether the error is the library's ASSAY_BAD_OPTIONS.
   static Expected<std::unique_ptr<ForeignGroup>> make(const assay_group_config& config,
-                                                      const KernelsOptions& options) {
+                                                      const KernelsOptions& options,
+                                                      bool& bad_options) {
     if (config.first_rank != 0 || config.num_local_ranks != config.ep_size)
       return unsupported("these kernels run with all ranks of a group in one process");
     ASSAY_TRY(const moe::CombineProfile* profile, moe::find_combine_profile(config.profile));
@@ -77,9 +52,10 @@ class ForeignGroup {
     KernelsGroup& shared = made->shared_;
     shared.out_is_bf16 = out_is_bf16(config, profile->arithmetic);
     const KernelsLibrary& library = *held_library();
-    ASSAY_TRY(const std::uint64_t bytes, library.window_bytes(shared.config));
+    ASSAY_TRY(const std::uint64_t bytes, library.window_bytes(shared.config, bad_options));
     const bool emulate = options.ranks == "emulated" || config.ep_size == 1 ||
                          (options.ranks == "auto" && cuda::device_count() < config.ep_size);
+    ASSAY_CHECK(check_kernels_rounds(shared.config, options, emulate, {}));
     const DeviceTurn alone = DeviceTurn::alone();
     ASSAY_TRY(made->place_, take_place(emulate ? Seats::kRankEachEmulated : Seats::kRankEach,
                                        config.ep_size, bytes));
@@ -91,8 +67,8 @@ class ForeignGroup {
     }
     for (std::int32_t rank = 0; rank < config.ep_size; ++rank) {
       cuda::DeviceScope scope(made->seat(rank).device);
-      ASSAY_TRY(RankKernels kernels,
-                RankKernels::make(library, shared.config, rank, made->windows_of(rank)));
+      ASSAY_TRY(RankKernels kernels, RankKernels::make(library, shared.config, rank,
+                                                       made->windows_of(rank), bad_options));
       ASSAY_CUDA(cudaDeviceSynchronize(), "creating a rank");
       made->ranks_.push_back(
           std::make_unique<KernelsRank>(shared, std::move(kernels), made->seat(rank), rank));
@@ -101,27 +77,30 @@ class ForeignGroup {
   }
 
   int slot_rule(std::int32_t max_tokens_per_rank) const {
-    const auto rule = held_library()->slot_rule(shared_.config, max_tokens_per_rank);
-    return rule ? *rule : -1;
+    return held_library()->slot_rule(shared_.config, max_tokens_per_rank);
   }
 
   Status run(std::span<const assay_round> rounds, assay_experts experts, void* context) {
     if (broken_) return bad_input("an earlier run of this group failed");
-    ASSAY_CHECK(fits_together(rounds));
+    if (refusal != nullptr) return unsupported(refusal.load());
+    ASSAY_CHECK(check_kernels_rounds(shared_.config, shared_.options,
+                                     place_->communicator.is_emulated(), rounds));
+    slot_rules_.clear();
+    for (const assay_round& round : rounds)
+      slot_rules_.push_back(slot_rule(round.max_tokens_per_rank));
     std::vector<KernelsRank*> alive;
     for (auto& rank : ranks_)
       if (is_alive(rounds[0], rank->rank())) alive.push_back(rank.get());
     const DeviceTurn turn = DeviceTurn::alone();
-    for (KernelsRank* rank : alive) ASSAY_CHECK(rank->reserve(rounds));
-    std::vector<std::optional<Error>> errors(alive.size());
-    failed_ = false;
+    for (KernelsRank* rank : alive)
+      if (const Status reserved = rank->reserve(rounds); !reserved)
+        return after(reserved.error(), alive);
+    first_failure_.reset();
     std::vector<std::thread> threads;
-    for (std::size_t i = 0; i < alive.size(); ++i)
-      threads.emplace_back([&, i] { errors[i] = run_rank(*alive[i], rounds, experts, context); });
+    for (KernelsRank* rank : alive)
+      threads.emplace_back([&, rank] { run_rank(*rank, rounds, experts, context); });
     for (std::thread& thread : threads) thread.join();
-    for (const auto& error : errors)
-      if (error) return after(*error, alive);
-    return Done{};
+    return first_failure_ ? Status(after(*first_failure_, alive)) : Status(Done{});
   }
 
  private:
@@ -156,54 +135,42 @@ class ForeignGroup {
     return windows;
   }
 
-  static bool is_alive(const assay_round& round, std::int32_t rank) {
-    return round.rank_mask == nullptr || (round.rank_mask[rank / 64] >> (rank % 64) & 1) != 0;
-  }
-
-  // Blocks that wait for each other must be resident together, and nobody but their author knows
-  // how many there are: of all that were read, one per token at most.
-  Status fits_together(std::span<const assay_round> rounds) const {
-    if (!place_->communicator.is_emulated()) return Done{};
-    for (const assay_round& round : rounds) {
-      std::int64_t tokens = 0;
-      for (std::int32_t rank = 0; rank < shared_.config.ep_size; ++rank)
-        tokens += round.num_tokens[rank];
-      if (tokens > shared_.options.together)
-        return unsupported(
-            fmt::format("{} tokens of ranks that share a device; option together allows {}", tokens,
-                        shared_.options.together));
-    }
-    return Done{};
-  }
-
   // All rounds at one rank's pace. A failure elsewhere ends it at the next round.
-  std::optional<Error> run_rank(KernelsRank& rank, std::span<const assay_round> rounds,
-                                assay_experts experts, void* context) {
+  void run_rank(KernelsRank& rank, std::span<const assay_round> rounds, assay_experts experts,
+                void* context) {
     const auto one_round = [&](std::size_t i) -> Status {
       ASSAY_CHECK(rank.dispatch(rounds[i]));
-      ASSAY_CHECK(rank.receive(rounds[i]));
+      ASSAY_CHECK(rank.receive(rounds[i], slot_rules_[i]));
       experts(context, static_cast<std::int32_t>(i), rank.rank());
       return rank.combine(rounds[i]);
     };
-    for (std::size_t i = 0; i < rounds.size() && !failed_; ++i) {
+    for (std::size_t i = 0; i < rounds.size() && !has_failed(); ++i) {
       const Status status = one_round(i);
       if (status) continue;
-      failed_ = true;
-      return status.error();
+      const std::lock_guard lock(mutex_);
+      // What follows is what waited for it.
+      if (!first_failure_) first_failure_ = status.error();
+      return;
     }
-    return std::nullopt;
   }
 
-  // What still runs keeps its memory, its state and the device.
+  bool has_failed() {
+    const std::lock_guard lock(mutex_);
+    return first_failure_.has_value();
+  }
+
+  // What still runs keeps its memory, its states, its graphs and the device; and a device in error
+  // would fail whatever comes next, for a reason that is not its own.
   Error after(const Error& error, const std::vector<KernelsRank*>& alive) {
     broken_ = true;
-    for (KernelsRank* rank : alive)
-      if (!rank->is_idle()) {
-        place_->usable = false;
-        something_hangs = true;
-      }
+    for (const KernelsRank* rank : alive) {
+      const cudaError_t state = rank->state();
+      if (state == cudaSuccess) continue;
+      place_->usable = false;
+      refusal = state == cudaErrorNotReady ? kStillRuns : kLostDevice;
+    }
     if (!place_->usable)
-      for (KernelsRank* rank : alive) rank->abandon();
+      for (auto& rank : ranks_) static_cast<void>(rank.release());
     return error;
   }
 
@@ -211,7 +178,9 @@ class ForeignGroup {
   KernelsGroup shared_;
   std::shared_ptr<CudaPlace> place_;
   std::vector<std::unique_ptr<KernelsRank>> ranks_;
-  std::atomic<bool> failed_{false};
+  std::vector<int> slot_rules_;  // of the rounds of a run
+  std::mutex mutex_;
+  std::optional<Error> first_failure_;
   bool broken_ = false;
 };
 
@@ -219,13 +188,16 @@ int create(const assay_group_config* config, void** group, assay_message* messag
   *group = nullptr;
   if (cuda::device_count() == 0)
     return tell(unsupported("this machine has no CUDA device"), message);
-  if (something_hangs)
-    return tell(bad_input("an earlier round of these kernels has not ended; begin another process"),
-                message);
-  const auto options = parse_options(config->options == nullptr ? "" : config->options);
+  if (refusal != nullptr) return tell(unsupported(refusal.load()), message);
+  const auto options = parse_kernels_options(config->options == nullptr ? "" : config->options);
   if (!options) return tell(options.error(), message, ASSAY_BAD_OPTIONS);
-  auto made = ForeignGroup::make(*config, *options);
-  if (!made) return tell(made.error(), message);
+  bool bad_options = false;
+  auto made = ForeignGroup::make(*config, *options, bad_options);
+  if (!made) {
+    const cudaError_t state = cudaStreamQuery(cudaStreamLegacy);
+    if (state != cudaSuccess && state != cudaErrorNotReady) refusal = kLostDevice;
+    return tell(made.error(), message, bad_options ? ASSAY_BAD_OPTIONS : ASSAY_FAILED);
+  }
   *group = (*std::move(made)).release();
   return ASSAY_OK;
 }
@@ -258,7 +230,6 @@ Expected<const assay_subject*> kernels_subject(KernelsLibrary library) {
   if (held && held->spec() != library.spec())
     return bad_input(fmt::format("subject {}: this process holds {} already",
                                  in_quotes(library.spec()), in_quotes(held->spec())));
-  prepare_for_foreign_kernels();
   separate_queues();
   held = std::move(library);
   return &subject;

@@ -29,11 +29,12 @@ typedef struct assay_kernels_config {
   int32_t max_payload_bytes_total; /* capacity: sum over payloads of bytes_per_token */
   int32_t invalid_expert_id, combine_dtype, low_precision_combine; /* as in assay_group_config */
   const char* profile;
-  /* What the command's options have beyond Assay's own, may be empty. Of one that a library does not
-   * know it says ASSAY_UNSUPPORTED: ignoring it would claim that it was honoured. */
+  /* What the command's options have beyond Assay's own (kernels_options.hpp), may be empty. Of one
+   * that a library does not know it says ASSAY_UNSUPPORTED: ignoring it would claim that it was
+   * honoured. */
   const char* options;
-  int32_t timed; /* 1: rounds are timed, and their counters, tables and padding ids not looked at:
-                  * what only fills these need not be enqueued */
+  int32_t timed; /* 1: rounds are timed, and their counters and padding ids not looked at: what only
+                  * fills these need not be enqueued */
 } assay_kernels_config;
 
 /* One rank's part of a round. */
@@ -50,39 +51,45 @@ typedef struct assay_kernels_round {
 } assay_kernels_round;
 
 /* Where this rank finds what its dispatch leaves, and leaves what combine reads. All are device
- * pointers into the rank's own window. */
+ * pointers into the rank's own window. Receive buffers are filled with poison before a run and
+ * behind reading, before experts leave their rows (option keep_recv=1: they are not). */
 typedef struct assay_kernels_places {
   size_t struct_size;
   void** recv;            /* [num_payloads], to be filled: [ep, max, bytes_per_token] each */
   int32_t* recv_counters; /* [ep] */
   int32_t* target_rank;   /* [t, k] */
   int32_t* target_slot;   /* [t, k] */
-  void* expert_out;       /* [ep, max, h] of combine_dtype; may lie in recv */
+  void* expert_out;       /* [ep, max, h] of combine_dtype; may lie in recv, but not if timed */
 } assay_kernels_places;
 
 typedef struct assay_kernels {
   uint32_t abi_version; /* ASSAY_KERNELS_ABI_VERSION */
   size_t struct_size;
   const char* name;
-  /* How much symmetric memory a rank needs. ASSAY_UNSUPPORTED, here or in create, skips the case;
-   * ASSAY_BAD_OPTIONS is the caller's mistake. */
+  /* How much symmetric memory a rank needs. ASSAY_UNSUPPORTED skips the case, here, in create or
+   * before a round's kernels; ASSAY_BAD_OPTIONS, here or in create, is the caller's mistake. */
   int (*window_bytes)(const assay_kernels_config* config, uint64_t* bytes, assay_message* message);
   /* A rank of a group; its device is current, here and below. windows[r] is a device pointer to
    * rank r's memory of window_bytes, 256-byte aligned, as this rank addresses it. All of it is zero
-   * when the first rank is created, and no rank's kernels run before every rank has been. */
+   * when the first rank is created, and no rank's kernels run before every rank has been. The
+   * kernels must be loaded when it returns (cudaFuncGetAttributes of a kernel loads it): loading at
+   * the first launch would wait for kernels that wait for this rank. */
   int (*create)(const assay_kernels_config* config, int32_t rank, void* const* windows,
                 void** state, assay_message* message);
-  /* Called before dispatch of the round; must not enqueue anything. */
+  /* Called before dispatch of the round, perhaps more than once; must not enqueue anything. Equal
+   * for rounds of equal sizes, as a recorded round is launched more than once. */
   int (*places)(void* state, const assay_kernels_round* round, assay_kernels_places* places,
                 assay_message* message);
-  /* Enqueue on `stream` (a cudaStream_t), without waiting for it and without allocating; the stream
-   * may be recording a graph. Behind dispatch on its stream all that `places` names is complete,
-   * and behind combine `out` is. Of dead ranks nothing is called. */
+  /* Enqueue on `stream` (a cudaStream_t), without waiting for it and without allocating. The stream
+   * may be recording a graph that is launched many times: what counts rounds must lie in device
+   * memory. Behind dispatch on its stream all that `places` names is complete, and behind combine
+   * `out` is. A kernel that gives up must not look as if it had done its work: trapping is told.
+   * Of dead ranks nothing is called. */
   int (*dispatch)(void* state, const assay_kernels_round* round, void* stream,
                   assay_message* message);
   int (*combine)(void* state, const assay_kernels_round* round, void* stream,
                  assay_message* message);
-  void (*destroy)(void* state);
+  void (*destroy)(void* state); /* nothing of the rank's runs any more */
   /* Optional, as in assay_subject: ASSAY_SLOTS_*. */
   int (*slot_rule)(const assay_kernels_config* config, int32_t max_tokens_per_rank);
 } assay_kernels;

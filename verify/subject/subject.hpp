@@ -38,9 +38,9 @@ class Subject {
   std::string mutant_;
 };
 
-// "sim", "plugin:FILE", "kernels:FILE", "cuda"; with `mutant` not empty the mutant of that name (SPEC VER-1.2),
-// which is a simulated subject with one fault, or in assay_cuda_mutants one of CUDA: a plugin is
-// refused. Errors name the spellings.
+// "sim", "cuda", "plugin:FILE", "kernels:FILE"; with `mutant` not empty the mutant of that name
+// (SPEC VER-1.2), which is a simulated subject with one fault, or in assay_cuda_mutants one of
+// CUDA: somebody's library is refused. Errors name the spellings.
 Expected<Subject> load_subject(std::string_view spec,
                                std::optional<std::string_view> mutant = std::nullopt);
 
