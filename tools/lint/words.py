@@ -11,8 +11,9 @@ import sys
 
 import lint
 
-# Folders whose job is the hardware itself.
-HARDWARE = ("cuda/ops/", "cuda/probe/")
+# Folders whose job is the hardware itself, and what stands for somebody else's kernels, which know
+# nothing of the simulated machine.
+HARDWARE = ("cuda/ops/", "cuda/probe/", "verify/subject/example_kernels.cu", "tools/peers/")
 BODIES = "cuda/kernels/"
 
 # The few places that need a word, each with its reason.
@@ -70,6 +71,7 @@ def check(tree):
 
 
 CLEAN = {
+    "tools/peers/theirs.cu": "int t = threadIdx.x;\n",
     "cuda/ops/ptx.hpp": 'void f() { asm volatile("x"); __syncthreads(); int t = threadIdx.x; }\n',
     "cuda/kernels/body.hpp": "// asm, volatile and 1.5 are words of a comment.\n"
                              "void f(O& ops, Address a, std::uint64_t n) {\n"

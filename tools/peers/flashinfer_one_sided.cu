@@ -3,8 +3,8 @@
 // own operators call, with a workspace of our own layout; none of its code is here. Built by
 // tools/peers/build-flashinfer, which defines ASSAY_FLASHINFER_API:
 //   1  0.6.0 to 0.6.15   2  0.6.16 to 0.6.x   3  0.7
-// What its operators would refuse is declined with a reason; that an id of -1 is not refused but
-// sent to rank 0 (API 1, 2) is theirs, and found by the suites.
+// What its operators would refuse is declined with a reason. That every id names an expert is a
+// precondition of its kernels until 0.6.x (API 1, 2), which Assay's option valid_ids=1 keeps.
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 #include <vector>
 
 #if ASSAY_FLASHINFER_API == 3
-#include "tensorrt_llm/kernels/moe/communication/moeAlltoAllKernels.h"
+#include <tensorrt_llm/kernels/moe/communication/moeAlltoAllKernels.h>
 namespace fi = tensorrt_llm::kernels::moe_comm;
 #else
-#include "tensorrt_llm/common/dataType.h"
-#include "tensorrt_llm/kernels/communicationKernels/moeAlltoAllKernels.h"
+#include <tensorrt_llm/common/dataType.h>
+#include <tensorrt_llm/kernels/communicationKernels/moeAlltoAllKernels.h>
 namespace fi = tensorrt_llm::kernels::moe_alltoall;
 #endif
 #include "verify/subject/one_sided_kernels.h"
@@ -117,11 +117,17 @@ int create(const assay_kernels_config* config, int32_t rank, void* const* window
   Rank* made = new Rank{*config, layout_of(*config), rank, {}, options == "pdl=1"};
   for (int r = 0; r < config->ep_size; ++r)
     made->windows.push_back(static_cast<uint8_t*>(windows[r]));
+  cudaError_t error = cudaFree(nullptr);  // the first call loads what Assay asked to be loaded
 #if ASSAY_FLASHINFER_API == 3
   // As its initialisation leaves them.
-  cudaMemset(made->at<int>(rank, made->layout.recv_counters), 0xFF, 8 * config->ep_size);
+  if (error == cudaSuccess)
+    error = cudaMemset(made->at<int>(rank, made->layout.recv_counters), 0xFF, 8 * config->ep_size);
 #endif
   *state = made;
+  if (error != cudaSuccess) {
+    delete made;
+    return say(message, ASSAY_FAILED, "creating: %s", cudaGetErrorString(error));
+  }
   return ASSAY_OK;
 }
 
