@@ -198,13 +198,20 @@ std::string repro(const BenchArguments& from, std::int32_t ep) {
   for (const auto& [name, value] : options)
     if (*value) line += fmt::format(" {} {}", name, **value);
   if (from.kernels_options) line += " --kernels-options=" + in_quotes(*from.kernels_options);
-  if (from.no_overlap) line += " --no-overlap";
-  if (from.emulated) line += " --emulated";
+  const std::pair<const char*, bool> flags[] = {{"--no-ceilings", from.no_ceilings},
+                                                {"--no-nccl", from.no_nccl},
+                                                {"--no-sentinel", from.no_sentinel},
+                                                {"--no-overlap", from.no_overlap},
+                                                {"--emulated", from.emulated}};
+  for (const auto& [name, given] : flags)
+    if (given) line += fmt::format(" {}", name);
   return line;
 }
 
 Expected<ExitCode> run_bench_moe(const BenchArguments& from) {
-  ASSAY_TRY(const Output output, Output::open(from.json, {from.trace}));
+  ASSAY_TRY(const Output output, Output::open(from.json, {from.trace, from.kernels}));
+  if (!from.kernels && (from.kernels_profile || from.kernels_options))
+    return bad_input("--kernels-profile and --kernels-options are of --kernels, which is missing");
   BenchOptions options;
   ASSAY_TRY(const std::int32_t ep, integer_or<std::int32_t>("--ep", from.ep, 2, 16, 4));
   options.emulated = from.emulated;
@@ -267,11 +274,14 @@ Action declare_bench_moe(Arguments& arguments) {
       arguments.flag("--no-nccl", "do not measure NCCL's collectives"),
       arguments.flag("--no-sentinel", "measure Fence alone"),
       arguments.flag("--no-overlap", "each kernel waits for the one before it to leave the device"),
-      arguments.flag("--emulated", "all ranks on one GPU, a stream each: no wire is in the times"),
+      arguments.flag("--emulated",
+                     "all ranks on one GPU, a stream each: no wire is in the times, and "
+                     "no ceilings, parts or NCCL beside them"),
       arguments.option("--kernels", "FILE",
                        "time this library's kernels too (one_sided_kernels.h)"),
-      arguments.option("--kernels-profile", "NAME", "of its sums (default: ours)"),
-      arguments.option("--kernels-options", "TEXT", "for the library"),
+      arguments.option("--kernels-profile", "NAME",
+                       "that its sums are held to (default: ours); see assay profiles"),
+      arguments.option("--kernels-options", "LINE", "key=value options that the library takes"),
       arguments.json()};
   return [from] { return run_bench_moe(from); };
 }

@@ -275,7 +275,7 @@ Action declare_replay(Arguments& arguments) {
       arguments.option("--ep", "N", "ranks, 1 to 256 (default 8)"),
       arguments.option("--recipe", "NAME", "bf16 (default), fp8_block128, mxfp8 or nvfp4"),
       arguments.option("--profile", "NAME", "arithmetic of combine; see assay profiles"),
-      arguments.option("--subject", "WHAT", "sim (default), cuda or plugin:FILE"),
+      arguments.option("--subject", "WHAT", "sim (default), cuda, plugin:FILE or kernels:FILE"),
       arguments.option("--options", "LINE", "key=value options that the subject takes"),
       arguments.option("--placement", "NAME", "contiguous (default), round_robin or request"),
       arguments.option("--steps", "A:B", "only steps A to B-1"),

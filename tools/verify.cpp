@@ -151,7 +151,7 @@ Action declare_verify(Arguments& arguments) {
                        "bf16, fp8_block128, mxfp8 or nvfp4 (default: the suite's)"),
       arguments.option("--profile", "NAME",
                        "arithmetic of combine, or the kernel of attention; see assay profiles"),
-      arguments.option("--subject", "WHAT", "sim (default), cuda or plugin:FILE"),
+      arguments.option("--subject", "WHAT", "sim (default), cuda, plugin:FILE or kernels:FILE"),
       arguments.option("--options", "LINE", "key=value options that the subject takes"),
       arguments.option("--mutant", "NAME", "a wrong kernel instead of the right one"),
       arguments.option("--budget", "SECONDS", "for random cases, per suite (default 5)"),

@@ -1,9 +1,12 @@
 """assay without a trace: usage, output, size, profiles."""
 
+import pathlib
 import subprocess
 import unittest
 
-from cli_testing import ASSAY, BAD_INPUT, UNSUPPORTED, Command
+from cli_testing import ASSAY, BAD_INPUT, PLUGIN, UNSUPPORTED, Command, run
+
+FAULTY = str(pathlib.Path(PLUGIN).with_name("faulty_kernels.so"))
 
 
 class Usage(Command):
@@ -121,6 +124,43 @@ class Size(Command):
             with self.subTest(case):
                 self.refuse("size", "--case", case, says=says)
         self.refuse("size", "--recipe", "fp4", says=['"fp4"', "nvfp4"])
+
+
+class Kernels(Command):
+    """Somebody's GPU kernels (VER-1.8, VER-20.7): what is wrong is told with or without a GPU."""
+
+    def test_a_benchmark_with_bad_options_begins_nothing(self):
+        bench = ("bench", "moe", f"--json={self.dir / 'bench.json'}")
+        missing = self.dir / "missing.so"
+        for arguments, says in (
+                (["--emulated", "--ep", "4", "--batches", "129"], ["129", "--emulated", "512"]),
+                (["--kernels", missing], [str(missing), "does not load", "No such file"]),
+                (["--kernels", PLUGIN], ["does not export assay_kernels_v1"]),
+                (["--kernels", FAULTY, "--kernels-profile", "nope"], ['"nope"', "assay-oneside"]),
+                (["--kernels-profile", "assay-oneside"], ["--kernels", "missing"]),
+                (["--kernels-options", "pdl=1"], ["--kernels", "missing"])):
+            with self.subTest(arguments):
+                self.refuse(*bench, *arguments, says=says)
+
+    def test_a_report_does_not_replace_the_library(self):
+        library = self.dir / "kernels.so"
+        library.write_bytes(pathlib.Path(FAULTY).read_bytes())
+        self.refuse("bench", "moe", "--kernels", library, f"--json={library}", says=[str(library)])
+        self.refuse("verify", "--subject", f"kernels:{library}", f"--json={library}",
+                    says=[str(library)])
+
+    def test_as_a_subject_they_need_a_build_with_cuda(self):
+        result = run("verify", "--suite", "rounds", "--subject", "kernels:missing.so")
+        self.assertEqual(result.stdout, "")
+        if result.returncode == UNSUPPORTED:
+            self.assertIn("needs a build with nvcc and NCCL", result.stderr)
+        else:
+            self.assertEqual(result.returncode, BAD_INPUT)
+            self.assertIn("does not load", result.stderr)
+
+    def test_the_help_names_the_spelling(self):
+        for verb in (["verify"], ["replay"]):
+            self.assertIn("kernels:FILE", self.succeed(*verb, "--help"))
 
 
 class Profiles(Command):
