@@ -2,7 +2,8 @@
 // one-sided dispatch and combine; its bytes are compared with the only legal ones; what differs is
 // a Mismatch with domain coordinates, never an error. Read in this order:
 //
-//   subject/subject.h     what can be tested, as a C interface (simulated, CUDA, plugin library)
+//   subject/subject.h     what can be tested, as a C interface (simulated, CUDA, plugin library);
+//                         subject/one_sided_kernels.h: GPU kernels alone
 //   subject/subject.hpp   the same for C++: loading by name, ownership
 //   subject/round.hpp     what a subject is given: a group and its rounds
 //   subject/driver.hpp    runs rounds on a subject and checks everything it wrote

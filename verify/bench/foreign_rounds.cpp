@@ -34,34 +34,15 @@ Expected<std::unique_ptr<ForeignRounds>> ForeignRounds::make(
   config.timed = 1;
   ASSAY_TRY(const std::uint64_t bytes, library.window_bytes(config, bad_options));
   ASSAY_CHECK(window_of(communicator, bytes, memory));
-  std::vector<std::vector<void*>> windows(static_cast<std::size_t>(ep));
-  for (std::size_t rank = 0; rank < windows.size(); ++rank) {
-    cuda::DeviceScope scope(communicator.local_ranks()[rank].device);
-    for (std::int32_t r = 0; r < ep; ++r)
-      windows[rank].push_back(cuda::pointer(memory->windows()[rank].of(RankId(r))));
-    ASSAY_CUDA(cudaMemset(windows[rank][rank], 0, bytes), "zeroing a window");
-    ASSAY_CUDA(cudaDeviceSynchronize(), "zeroing a window");
-  }
   std::unique_ptr<ForeignRounds> made(new ForeignRounds(request, options, std::move(data)));
-  for (std::size_t rank = 0; rank < windows.size(); ++rank) {
-    const int device = communicator.local_ranks()[rank].device;
-    cuda::DeviceScope scope(device);
-    ASSAY_TRY(RankKernels kernels,
-              RankKernels::make(library, config, static_cast<std::int32_t>(rank), windows[rank],
-                                bad_options));
-    ASSAY_CUDA(cudaDeviceSynchronize(), "creating a rank");
-    made->places_.emplace_back().device = device;
-    made->kernels_.emplace_back(std::move(kernels));
+  ASSAY_TRY(made->kernels_,
+            create_ranks(library, config, communicator, *memory, bytes, bad_options));
+  for (std::size_t rank = 0; rank < made->kernels_.size(); ++rank) {
+    cuda::DeviceScope scope(communicator.local_ranks()[rank].device);
+    made->places_.emplace_back().device = communicator.local_ranks()[rank].device;
     ASSAY_CHECK(made->fill_rank(rank));
   }
   return Expected<std::unique_ptr<ForeignRounds>>(std::move(made));
-}
-
-ForeignRounds::~ForeignRounds() {
-  for (std::size_t rank = 0; rank < kernels_.size(); ++rank) {
-    cuda::DeviceScope scope(places_[rank].device);
-    kernels_[rank].reset();
-  }
 }
 
 Status ForeignRounds::fill_rank(std::size_t rank) {

@@ -8,7 +8,7 @@
 #include "cuda/launch/communicator.hpp"
 #include "verify/bench/round_data.hpp"
 #include "verify/bench/timing.hpp"
-#include "verify/subject/kernels_library.hpp"
+#include "verify/subject/kernels_on_device.hpp"
 
 namespace assay::verify::bench {
 
@@ -23,7 +23,6 @@ class ForeignRounds {
                                                        const RowRequest& request,
                                                        const BenchOptions& options,
                                                        bool& bad_options);
-  ~ForeignRounds();  // nothing of them still runs
 
   // Microseconds of a round, of each repeat of a chain.
   Expected<std::vector<double>> time(Stopwatch& watch);
@@ -43,7 +42,7 @@ class ForeignRounds {
   std::vector<RankPlaces> places_;
   std::vector<std::vector<const void*>> payload_rows_;
   std::vector<cuda::DeviceMemory> inputs_, out_;
-  std::vector<std::optional<RankKernels>> kernels_;
+  std::vector<DeviceKernels> kernels_;  // the first to go
 };
 
 }  // namespace assay::verify::bench

@@ -21,18 +21,13 @@ std::uint64_t element_bytes(std::int32_t dtype) { return dtype == ASSAY_DTYPE_F3
 
 }  // namespace
 
-KernelsRank::KernelsRank(const KernelsGroup& group, RankKernels kernels, CudaSeat& seat,
+KernelsRank::KernelsRank(const KernelsGroup& group, DeviceKernels kernels, CudaSeat& seat,
                          std::int32_t rank)
     : group_(group),
       kernels_(std::move(kernels)),
       seat_(seat),
       rank_(rank),
       random_(group.seed + u64(rank) * 0x9E3779B97F4A7C15u) {}
-
-KernelsRank::~KernelsRank() {
-  cuda::DeviceScope scope(seat_.device);
-  kernels_.reset();
-}
 
 Status KernelsRank::dispatch(const assay_round& round) {
   cuda::DeviceScope scope(seat_.device);

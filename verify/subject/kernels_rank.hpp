@@ -5,13 +5,12 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <span>
 #include <vector>
 
 #include "cuda/launch/device.hpp"
 #include "verify/subject/cuda_pool.hpp"
-#include "verify/subject/kernels_library.hpp"
+#include "verify/subject/kernels_on_device.hpp"
 #include "verify/subject/kernels_options.hpp"
 #include "verify/subject/memory_ranges.hpp"
 
@@ -28,10 +27,7 @@ struct KernelsGroup {
 class KernelsRank {
  public:
   // The references outlive the rank.
-  KernelsRank(const KernelsGroup& group, RankKernels kernels, CudaSeat& seat, std::int32_t rank);
-  KernelsRank(const KernelsRank&) = delete;
-  KernelsRank& operator=(const KernelsRank&) = delete;
-  ~KernelsRank();  // nothing of the rank's still runs
+  KernelsRank(const KernelsGroup& group, DeviceKernels kernels, CudaSeat& seat, std::int32_t rank);
 
   // Device and pinned memory for such rounds, which wait for the whole device when they grow; and
   // poison where they will be received. Nobody's round is under way.
@@ -82,7 +78,7 @@ class KernelsRank {
   std::uint64_t out_row_bytes() const;
 
   const KernelsGroup& group_;
-  std::optional<RankKernels> kernels_;  // until the rank's end, in which its device is current
+  DeviceKernels kernels_;
   CudaSeat& seat_;
   const std::int32_t rank_;
   std::uint64_t random_;

@@ -59,20 +59,13 @@ class ForeignGroup {
     const DeviceTurn alone = DeviceTurn::alone();
     ASSAY_TRY(made->place_, take_place(emulate ? Seats::kRankEachEmulated : Seats::kRankEach,
                                        config.ep_size, bytes));
-    for (std::int32_t rank = 0; rank < config.ep_size; ++rank) {
-      cuda::DeviceScope scope(made->seat(rank).device);
-      ASSAY_CUDA(cudaMemset(made->windows_of(rank)[static_cast<std::size_t>(rank)], 0, bytes),
-                 "zeroing a window");
-      ASSAY_CUDA(cudaDeviceSynchronize(), "zeroing a window");
-    }
-    for (std::int32_t rank = 0; rank < config.ep_size; ++rank) {
-      cuda::DeviceScope scope(made->seat(rank).device);
-      ASSAY_TRY(RankKernels kernels, RankKernels::make(library, shared.config, rank,
-                                                       made->windows_of(rank), bad_options));
-      ASSAY_CUDA(cudaDeviceSynchronize(), "creating a rank");
-      made->ranks_.push_back(
-          std::make_unique<KernelsRank>(shared, std::move(kernels), made->seat(rank), rank));
-    }
+    CudaPlace& place = *made->place_;
+    ASSAY_TRY(std::vector<DeviceKernels> kernels,
+              create_ranks(library, shared.config, place.communicator, *place.memory, bytes,
+                           bad_options));
+    for (std::size_t rank = 0; rank < kernels.size(); ++rank)
+      made->ranks_.push_back(std::make_unique<KernelsRank>(
+          shared, std::move(kernels[rank]), place.seats[rank], static_cast<std::int32_t>(rank)));
     return Expected<std::unique_ptr<ForeignGroup>>(std::move(made));
   }
 
@@ -122,17 +115,6 @@ class ForeignGroup {
     to.low_precision_combine = config.low_precision_combine;
     to.profile = profile_.c_str();
     to.options = shared_.options.others.c_str();
-  }
-
-  CudaSeat& seat(std::int32_t rank) { return place_->seats[static_cast<std::size_t>(rank)]; }
-
-  // Every rank's memory, as this rank's device addresses it.
-  std::vector<void*> windows_of(std::int32_t rank) const {
-    const Window& own = place_->memory->windows()[static_cast<std::size_t>(rank)];
-    std::vector<void*> windows;
-    for (std::int32_t r = 0; r < shared_.config.ep_size; ++r)
-      windows.push_back(cuda::pointer(own.of(RankId(r))));
-    return windows;
   }
 
   // All rounds at one rank's pace. A failure elsewhere ends it at the next round.

@@ -72,8 +72,9 @@ typedef struct assay_kernels {
   /* A rank of a group; its device is current, here and below. windows[r] is a device pointer to
    * rank r's memory of window_bytes, 256-byte aligned, as this rank addresses it. All of it is zero
    * when the first rank is created, and no rank's kernels run before every rank has been. The
-   * kernels must be loaded when it returns (cudaFuncGetAttributes of a kernel loads it): loading at
-   * the first launch would wait for kernels that wait for this rank. */
+   * kernels must be loaded, and what runs on streams of its own have ended, when it returns
+   * (cudaFuncGetAttributes of a kernel loads it): loading at the first launch would wait for
+   * kernels that wait for this rank. */
   int (*create)(const assay_kernels_config* config, int32_t rank, void* const* windows,
                 void** state, assay_message* message);
   /* Called before dispatch of the round, perhaps more than once; must not enqueue anything. Equal
