@@ -22,8 +22,9 @@ namespace {
 
 constexpr int kRanksMax = 64, kPayloadsMax = 8, kTopKMax = 8, kThreads = 128;
 constexpr uint64_t kAlignment = 256;
-// A kernel that never ended would take the GPU with it; far longer than any peer can be late.
-constexpr uint64_t kGiveUpNs = 3'000'000'000, kFault1Ns = 2'000'000;
+// A kernel that never ended would take the GPU with it. Longer than any peer's host is late,
+// shorter than Assay waits.
+constexpr uint64_t kGiveUpNs = 8'000'000'000, kFault1Ns = 2'000'000;
 
 // Offsets in a window.
 struct Layout {
@@ -285,9 +286,9 @@ int create(const assay_kernels_config* config, int32_t rank, void* const* window
   p.top_k = config->top_k;
   p.hidden = config->hidden_size;
   p.invalid_id = config->invalid_expert_id;
+  p.timed = config->timed;
   p.fault = fault;
   for (int r = 0; r < config->ep_size; ++r) p.window[r] = static_cast<uint8_t*>(windows[r]);
-  p.timed = config->timed;
   *state = &p;
   return ASSAY_OK;
 }

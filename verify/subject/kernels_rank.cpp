@@ -114,13 +114,27 @@ Status KernelsRank::reserve(std::span<const assay_round> rounds) {
   ASSAY_CHECK(CudaSeat::grow(seat_.out, outputs, "combined rows"));
   ASSAY_CHECK(seat_.to_device.at_least(to_device));
   ASSAY_CHECK(seat_.from_device.at_least(from_device));
-  if (group_.options.keep_recv) return Done{};
   for (const assay_round& round : rounds) {
     const Part part = part_of(round);
-    ASSAY_TRY(const KernelsPlaces places, kernels_->places(part.round));
-    ASSAY_CHECK(poison_once(round, places));
+    ASSAY_TRY(places_, kernels_->places(part.round));
+    if (!group_.options.keep_recv) ASSAY_CHECK(poison_once(round));
   }
+  ASSAY_CHECK(record_first(rounds[0]));
   return wait("preparation");
+}
+
+// Of graphs what may wait for the device, and what cannot be recorded at all, comes before anybody
+// waits for this rank: later rounds update what is made here.
+Status KernelsRank::record_first(const assay_round& round) {
+  const Part part = part_of(round);
+  ASSAY_TRY(places_, kernels_->places(part.round));
+  if (group_.options.graph) {
+    ASSAY_CHECK(dispatch_graph_.record(
+        seat_.stream, [&] { return kernels_->dispatch(part.round, seat_.stream); }));
+    ASSAY_CHECK(combine_graph_.record(seat_.stream,
+                                      [&] { return kernels_->combine(part.round, seat_.stream); }));
+  }
+  return group_.options.replays != 0 ? record_round(round, part) : Status(Done{});
 }
 
 KernelsRank::Part KernelsRank::part_of(const assay_round& round) const {
@@ -175,38 +189,40 @@ Status KernelsRank::poison_written(const assay_round& round) {
 }
 
 Status KernelsRank::poison_received(const assay_round& round) {
+  for (std::size_t i = 0; i < places_.recv.size(); ++i) ASSAY_CHECK(poison_payload(round, i));
+  return Done{};
+}
+
+Status KernelsRank::poison_once(const assay_round& round) {
   for (std::size_t i = 0; i < places_.recv.size(); ++i)
-    ASSAY_CHECK(poison_payload(round, places_, i));
+    if (!poisoned_.covers(places_.recv[i], received_bytes(round, i)))
+      ASSAY_CHECK(poison_payload(round, i));
   return Done{};
 }
 
-Status KernelsRank::poison_once(const assay_round& round, const KernelsPlaces& places) {
-  for (std::size_t i = 0; i < places.recv.size(); ++i)
-    if (!poisoned_.covers(places.recv[i], received_bytes(round, i)))
-      ASSAY_CHECK(poison_payload(round, places, i));
-  return Done{};
-}
-
-Status KernelsRank::poison_payload(const assay_round& round, const KernelsPlaces& places,
-                                   std::size_t payload) {
-  ASSAY_CHECK(fill(places.recv[payload], received_bytes(round, payload)));
-  poisoned_.add(places.recv[payload], received_bytes(round, payload));
+Status KernelsRank::poison_payload(const assay_round& round, std::size_t payload) {
+  ASSAY_CHECK(fill(places_.recv[payload], received_bytes(round, payload)));
+  poisoned_.add(places_.recv[payload], received_bytes(round, payload));
   return Done{};
 }
 
 // Whole rounds back to back without a host in between. Their outputs are not looked at: what is
 // under test is the state that they leave.
 Status KernelsRank::replay(const assay_round& round, const Part& part) {
-  ASSAY_CHECK(round_graph_.record(seat_.stream, [&]() -> Status {
-    ASSAY_CHECK(kernels_->dispatch(part.round, seat_.stream));
-    if (!group_.options.keep_recv) ASSAY_CHECK(poison_received(round));
-    return kernels_->combine(part.round, seat_.stream);
-  }));
+  ASSAY_CHECK(record_round(round, part));
   for (std::uint32_t i = 0; i < group_.options.replays; ++i) {
     ASSAY_CHECK(round_graph_.launch(seat_.stream));
     if (i % 256 == 255) ASSAY_CHECK(wait("graph replays"));
   }
   return poison_written(round);
+}
+
+Status KernelsRank::record_round(const assay_round& round, const Part& part) {
+  return round_graph_.record(seat_.stream, [&]() -> Status {
+    ASSAY_CHECK(kernels_->dispatch(part.round, seat_.stream));
+    if (!group_.options.keep_recv) ASSAY_CHECK(poison_received(round));
+    return kernels_->combine(part.round, seat_.stream);
+  });
 }
 
 Status KernelsRank::launch(cuda::Graph& graph, const std::function<Status()>& enqueue) {

@@ -29,8 +29,8 @@ class KernelsRank {
   // The references outlive the rank.
   KernelsRank(const KernelsGroup& group, DeviceKernels kernels, CudaSeat& seat, std::int32_t rank);
 
-  // Device and pinned memory for such rounds, which wait for the whole device when they grow; and
-  // poison where they will be received. Nobody's round is under way.
+  // Device and pinned memory for such rounds, which wait for the whole device when they grow;
+  // poison where they will be received; graphs. There are some, and nobody's is under way.
   Status reserve(std::span<const assay_round> rounds);
 
   // The three parts of a round. Experts are called between the second and the third. `slot_rule` is
@@ -55,8 +55,10 @@ class KernelsRank {
   Status replay(const assay_round& round, const Part& part);
   Status poison_written(const assay_round& round);
   Status poison_received(const assay_round& round);
-  Status poison_once(const assay_round& round, const KernelsPlaces& places);
-  Status poison_payload(const assay_round& round, const KernelsPlaces& places, std::size_t payload);
+  Status poison_once(const assay_round& round);
+  Status poison_payload(const assay_round& round, std::size_t payload);
+  Status record_first(const assay_round& round);
+  Status record_round(const assay_round& round, const Part& part);
   Status launch(cuda::Graph& graph, const std::function<Status()>& enqueue);
   Status read_payload(const assay_round& round, std::size_t payload, int slot_rule);
   bool holds_token(const assay_round& round, int slot_rule, std::uint64_t source,
@@ -82,7 +84,7 @@ class KernelsRank {
   CudaSeat& seat_;
   const std::int32_t rank_;
   std::uint64_t random_;
-  KernelsPlaces places_;   // of the round under way
+  KernelsPlaces places_;   // of the round under way, or that is prepared
   MemoryRanges poisoned_;  // of the window: poison, but for what a dispatch since then wrote
   cuda::Graph dispatch_graph_, combine_graph_, round_graph_;
 };

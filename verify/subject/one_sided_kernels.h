@@ -82,10 +82,10 @@ typedef struct assay_kernels {
   int (*places)(void* state, const assay_kernels_round* round, assay_kernels_places* places,
                 assay_message* message);
   /* Enqueue on `stream` (a cudaStream_t), without waiting for it and without allocating. The stream
-   * may be recording a graph that is launched many times: what counts rounds must lie in device
-   * memory. Behind dispatch on its stream all that `places` names is complete, and behind combine
-   * `out` is. A kernel that gives up must not look as if it had done its work: trapping is told.
-   * Of dead ranks nothing is called. */
+   * may be recording a graph that is launched many times or never: what counts rounds must lie in
+   * device memory. Behind dispatch on its stream all that `places` names is complete, and behind
+   * combine `out` is. A kernel that gives up must not look as if it had done its work: trapping is
+   * told. Of dead ranks nothing is called. */
   int (*dispatch)(void* state, const assay_kernels_round* round, void* stream,
                   assay_message* message);
   int (*combine)(void* state, const assay_kernels_round* round, void* stream,
