@@ -242,8 +242,8 @@ int dispatch(void* state, const assay_kernels_round* round, void* stream, assay_
     copy_counts<<<1, 64, 0, p.stream>>>(r.at<int>(r.rank, l.counts), counters, p.flag_val,
                                         c.ep_size);
     fi::moe_a2a_sanitize_expert_ids_launch(rows, counters, p.flag_val, c.invalid_expert_id,
-                                           c.ep_size, round->max_tokens_per_rank, c.top_k,
-                                           p.stream, r.pdl);
+                                           c.ep_size, round->max_tokens_per_rank, c.top_k, p.stream,
+                                           r.pdl);
 #elif ASSAY_FLASHINFER_API == 2
     fi::moe_a2a_sanitize_expert_ids_launch(rows, counters, c.invalid_expert_id, c.ep_size,
                                            round->max_tokens_per_rank, c.top_k, p.stream, r.pdl);
@@ -296,8 +296,7 @@ int combine(void* state, const assay_kernels_round* round, void* stream, assay_m
   p.wire_bytes_per_token = c.low_precision_combine ? c.hidden_size : row;
   p.prepare_num_tokens = c.low_precision_combine ? c.ep_size * round->max_tokens_per_rank : 0;
   p.use_low_precision = c.low_precision_combine != 0;
-  for (int of = 0; of < c.ep_size; ++of)
-    p.combine_input_buffers[of] = r.at<uint8_t>(of, l.rows);
+  for (int of = 0; of < c.ep_size; ++of) p.combine_input_buffers[of] = r.at<uint8_t>(of, l.rows);
 #else
   p.topk_send_indices = r.at<int>(r.rank, l.target_slots);
   p.prepare_payload = nullptr;  // rows are in the workspace
