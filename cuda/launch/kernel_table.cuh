@@ -87,7 +87,7 @@ __global__ void one_sided_kernel(
   const std::uint32_t index = index_of_rank(launch.ranks);
   PtxOps ops = ops_of_rank(launch.ranks, index, shared);
   // In this order, or kernels would come without end, each waiting for the one before it, and hold
-  // what peers on the same device need to run (SPEC CUD-3.4). Without the attribute both are passed.
+  // what peers on the same device need to run (SPEC CUD-3.4). Both pass without the attribute.
   ops.wait_for_grid(Site::kNone);
   ops.launch_dependents(Site::kNone);
   Body::run(ops, launch.params[index]);

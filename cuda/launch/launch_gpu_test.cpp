@@ -156,7 +156,7 @@ TEST_CASE("ranks whose blocks cannot all be resident are refused", "[CUD-1.3]") 
   params[1].num_tokens = 1;
   const Status status = kernels->combine(ranks, params, {});
   REQUIRE_FALSE(status.has_value());
-  CHECK(status.error().sentence.find("blocks that wait for each other") != std::string::npos);
+  CHECK(status.error().sentence.find("threads that wait for each other") != std::string::npos);
 }
 
 // Rounds by Sentinel of one rank alone: every token picks its one expert twice, whose rows are 1 in

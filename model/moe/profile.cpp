@@ -25,7 +25,9 @@ constexpr std::string_view kFiNew =
     "flashinfer fb28d7242b35 (2026-08-22), csrc/nv_internal/tensorrt_llm/kernels/"
     "communicationKernels/moeAlltoAllKernels.cu; pull request 3697";
 constexpr std::string_view kFiFlags = "flashinfer fb28d7242b35, flashinfer/jit/core.py: fast-math";
-constexpr std::string_view kFiNext = "flashinfer after fb28d7242b35, flashinfer/moe_ep/core/comm";
+constexpr std::string_view kFiNext =
+    "flashinfer v0.7.4 (77039051b0be), csrc/nv_internal/tensorrt_llm/kernels/moe/communication/"
+    "moeAlltoAllKernels.cu";
 constexpr std::string_view kFiCake = "flashinfer pull request 4784, cake backend";
 constexpr std::string_view kTrtOld =
     "TensorRT-LLM before pull request 11844, cpp/tensorrt_llm/kernels/communicationKernels/"
@@ -130,10 +132,10 @@ constexpr std::array<CombineProfile, 8> kProfiles = {{
      Grade::kBitsClaimed, kRead, kAssay},
     {"flashinfer-oneside@0.6.0", "FlashInfer v0.6.0 to v0.6.15", "R1+ftz", r1(true),
      Grade::kBitsClaimed, kRead, kFi060},
-    {"flashinfer-oneside@0.6.16", "FlashInfer v0.6.16 and later", "R2+ftz", r2(true, kBf16Out),
+    {"flashinfer-oneside@0.6.16", "FlashInfer v0.6.16 to v0.7.0", "R2+ftz", r2(true, kBf16Out),
      Grade::kBitsClaimed, kRead, kFi0616},
-    {"flashinfer-moe_ep@next", "FlashInfer moe_ep with compacted sources", "R3+ftz",
-     r3(true, kBf16Out), Grade::kBitsClaimed, kInferred, kFiMoeEp},
+    {"flashinfer-oneside@0.7.4", "FlashInfer v0.7.4", "R3+ftz", r3(true, kBf16Out),
+     Grade::kBitsClaimed, kInferred, kFiMoeEp},
     {"flashinfer-cake", "FlashInfer moe_ep cake backend", "R4+ftz", r4(true), Grade::kBitsClaimed,
      kInferred, kCake},
     {"trtllm-oneside@pre-11844", "TensorRT-LLM before pull request 11844", "R1", r1(false),

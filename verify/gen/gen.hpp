@@ -46,6 +46,7 @@ struct Axes {
   moe::Recipe recipe = moe::Recipe::kBf16;  // where nobody asks for another
   Masks masks = Masks::kNone;
   std::int32_t invalid_percent = 0;  // of picks: -1, E, INT_MIN, INT_MAX and neighbours
+  bool valid_ids = false;            // for subjects that demand it: every pick names an expert
   bool zero_token_ranks = false;     // some ranks have no token in some rounds
   bool changing_max = false;         // max_tokens_per_rank goes up and down from round to round
   bool all_ones = false;             // rows of ones, and rows made to spoil any key that hides ones

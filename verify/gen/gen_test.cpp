@@ -175,5 +175,22 @@ TEST_CASE("odd payloads have rows of every odd size, each in one of two sets", "
   for (const std::int64_t bytes : {1, 2, 3, 6, 12, 20, 5328}) CHECK(sizes.count(bytes) == 1);
 }
 
+TEST_CASE("where ids must be valid, all are, and there are holes all the same", "[CUD-5.6]") {
+  testing::prop("of any routing", [](std::uint64_t seed, std::uint8_t routing) {
+    Axes axes;
+    axes.valid_ids = true;
+    axes.invalid_percent = 40;
+    axes.routing = routing % 2 == 0 ? Axes::Routing::kHolePatterns : Axes::Routing::kUniform;
+    MoeCase c = random_case({}, seed, 1);
+    const auto scenario =
+        make_scenario(c, axes, moe::Recipe::kBf16, &moe::default_combine_profile());
+    RC_ASSERT(scenario.has_value());
+    Round round;
+    fill_round(*scenario, 0, round);
+    for (const auto& ids : round.topk_ids)
+      for (const std::int32_t id : ids) RC_ASSERT(id >= 0 && id < c.experts);
+  });
+}
+
 }  // namespace
 }  // namespace assay::verify

@@ -95,7 +95,8 @@ std::int32_t invalid_id(const Scenario& scenario, Words& words) {
 }
 
 // Valid picks go to ranks of their own as far as there are ranks; a hole is an invalid id or a
-// second pick of a rank that an earlier pick already has.
+// second pick of a rank that an earlier pick already has. Where all ids must be valid it is the
+// latter, and the first pick is no hole.
 Picks hole_picks(const Scenario& scenario, const moe::Placement& placement, std::uint64_t index,
                  Words& words) {
   const MoeCase& c = scenario.moe_case;
@@ -108,9 +109,10 @@ Picks hole_picks(const Scenario& scenario, const moe::Placement& placement, std:
   Picks picks;
   std::size_t used = 0;
   for (std::int32_t k = 0; k < c.top_k; ++k) {
-    if ((valid >> k & 1) != 0 && used < ranks.size()) {
+    const bool only_valid = scenario.axes.valid_ids;
+    if (used < ranks.size() && ((valid >> k & 1) != 0 || (only_valid && used == 0))) {
       picks.push_back(expert_of(ranks[used++]));
-    } else if (used > 0 && words.below(2) == 0) {
+    } else if (used > 0 && (only_valid || words.below(2) == 0)) {
       picks.push_back(
           expert_of(ranks[static_cast<std::size_t>(words.below(static_cast<std::int32_t>(used)))]));
     } else {
@@ -156,8 +158,9 @@ void fill_routing(const Scenario& scenario, std::int32_t round, std::uint64_t ke
         break;
       }
     }
+    const std::int32_t invalid = scenario.axes.valid_ids ? 0 : scenario.axes.invalid_percent;
     for (std::int32_t& pick : picks)
-      if (words.below(100) < scenario.axes.invalid_percent) pick = invalid_id(scenario, words);
+      if (words.below(100) < invalid) pick = invalid_id(scenario, words);
     out.insert(out.end(), picks.begin(), picks.end());
   }
 }

@@ -71,7 +71,8 @@ Status KernelsRank::combine(const assay_round& round) {
   const auto r = static_cast<std::size_t>(rank_);
   const std::uint64_t row =
       u64(group_.config.hidden_size) * element_bytes(group_.config.combine_dtype);
-  const std::uint64_t block = slots_read(round) * row, pitch = u64(round.max_tokens_per_rank) * row;
+  const std::uint64_t block = slots_read(round, row) * row,
+                      pitch = u64(round.max_tokens_per_rank) * row;
   ASSAY_TRY(std::byte* const rows, seat_.to_device.at_least(u64(group_.config.ep_size) * block));
   for (std::uint64_t source = 0; source < u64(group_.config.ep_size); ++source) {
     std::memcpy(rows + source * block,
@@ -105,9 +106,9 @@ Status KernelsRank::reserve(std::span<const assay_round> rounds) {
     }
     const std::uint64_t expert_row = u64(group_.config.hidden_size) * 4;  // or less
     inputs = std::max(inputs, tokens(round) * row + kAlignment * (u64(round.num_payloads) + 1));
-    to_device = std::max({to_device, inputs, ep * slots_read(round) * expert_row});
+    to_device = std::max({to_device, inputs, ep * max_read(round, expert_row)});
     outputs = std::max(outputs, max * out_row_bytes() + 2 * kCanaryBytes);
-    from_device = std::max({from_device, outputs, ep * slots_read(round) * widest,
+    from_device = std::max({from_device, outputs, ep * max_read(round, widest),
                             ep * 4 + 2 * tokens(round) * u64(group_.config.top_k) * 4});
   }
   ASSAY_CHECK(CudaSeat::grow(seat_.inputs, inputs, "inputs"));
@@ -237,7 +238,7 @@ Status KernelsRank::read_payload(const assay_round& round, std::size_t payload, 
   const auto r = static_cast<std::size_t>(rank_);
   const std::uint64_t ep = u64(group_.config.ep_size), max = u64(round.max_tokens_per_rank);
   const std::uint64_t row = round.payloads[payload].bytes_per_token;
-  const std::uint64_t rows = slots_read(round), block = rows * row;
+  const std::uint64_t rows = slots_read(round, row), block = rows * row;
   const bool was_poison = poisoned_.covers(places_.recv[payload], received_bytes(round, payload));
   const bool all = !was_poison && round.payloads[payload].holds_expert_ids != 0;
   ASSAY_TRY(std::byte* const staging, seat_.from_device.at_least(ep * block));
@@ -280,15 +281,20 @@ bool KernelsRank::holds_token(const assay_round& round, int slot_rule, std::uint
 }
 
 // No slot rule reaches beyond the most tokens that any source has; all slots where that is cheap.
-std::uint64_t KernelsRank::slots_read(const assay_round& round) const {
+std::uint64_t KernelsRank::slots_read(const assay_round& round, std::uint64_t row_bytes) const {
   const std::uint64_t ep = u64(group_.config.ep_size), max = u64(round.max_tokens_per_rank);
-  std::uint64_t row = u64(group_.config.hidden_size) * 4, most = 0;
-  for (std::int32_t i = 0; i < round.num_payloads; ++i)
-    row = std::max<std::uint64_t>(row, round.payloads[i].bytes_per_token);
-  if (ep * max * row <= kWholeBufferMax) return max;
+  if (ep * max * row_bytes <= kWholeBufferMax) return max;
+  std::uint64_t most = 0;
   for (std::uint64_t rank = 0; rank < ep; ++rank)
     most = std::max<std::uint64_t>(most, static_cast<std::uint32_t>(round.num_tokens[rank]));
   return std::min(most, max);
+}
+
+// Bytes of one source's slots, of rows up to so wide: narrower ones may be read whole.
+std::uint64_t KernelsRank::max_read(const assay_round& round, std::uint64_t widest) const {
+  const std::uint64_t ep = u64(group_.config.ep_size);
+  return std::max(slots_read(round, widest) * widest,
+                  std::min(u64(round.max_tokens_per_rank) * widest, kWholeBufferMax / ep));
 }
 
 std::uint64_t KernelsRank::out_row_bytes() const {

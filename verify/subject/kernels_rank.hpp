@@ -71,7 +71,8 @@ class KernelsRank {
   std::uint64_t tokens(const assay_round& round) const {
     return static_cast<std::uint32_t>(round.num_tokens[rank_]);
   }
-  std::uint64_t slots_read(const assay_round& round) const;
+  std::uint64_t slots_read(const assay_round& round, std::uint64_t row_bytes) const;
+  std::uint64_t max_read(const assay_round& round, std::uint64_t widest) const;
   std::uint64_t received_bytes(const assay_round& round, std::size_t payload) const {
     return static_cast<std::uint64_t>(group_.config.ep_size) *
            static_cast<std::uint64_t>(round.max_tokens_per_rank) *

@@ -4,6 +4,9 @@
 // kernels_gpu_test.cpp's.
 #include "verify/subject/kernels_subject.hpp"
 
+#include <optional>
+
+#include "model/core/case_text.hpp"
 #include "model/core/testing.hpp"
 #include "model/moe/profile.hpp"
 #include "verify/subject/subject.hpp"
@@ -12,7 +15,8 @@
 namespace assay::verify {
 namespace {
 
-Expected<SuiteResult> run_kernels(std::string_view suite, const std::string& subject_options) {
+Expected<SuiteResult> run_kernels(std::string_view suite, const std::string& subject_options,
+                                  std::optional<MoeCase> only = std::nullopt) {
   const std::string spec = std::string("kernels:") + ASSAY_TEST_HOST_KERNELS;
   auto library = KernelsLibrary::open(spec);
   REQUIRE(library.has_value());
@@ -22,6 +26,7 @@ Expected<SuiteResult> run_kernels(std::string_view suite, const std::string& sub
   REQUIRE(subject.has_value());
   SuiteOptions options;
   options.random_cases_max = 2;
+  options.only = std::move(only);
   options.profile = &moe::default_combine_profile();
   options.subject_options = "ranks=emulated " + subject_options;
   return run_suite(suite, *subject, options);
@@ -38,6 +43,15 @@ TEST_CASE("right kernels conform, whatever their buffers hold and whoever enqueu
       INFO(to_text(result->report));
       CHECK(result->report.verdict == Verdict::kConforms);
     }
+}
+
+TEST_CASE("buffers too wide to be read whole accuse nobody of padding ids", "[CUD-5.5]") {
+  const auto c = parse_moe_case("ep=1 experts=2 top_k=1 hidden=1 max_tokens=13966 tokens=1", {});
+  REQUIRE(c.has_value());
+  const auto result = run_kernels("large_offsets", "", *c);  // 74 MB of wide rows
+  REQUIRE(result.has_value());
+  INFO(to_text(result->report));
+  CHECK(result->report.verdict == Verdict::kConforms);
 }
 
 TEST_CASE("wrong kernels are found, and a library's words reach the user", "[VER-1.8][CUD-5.5]") {

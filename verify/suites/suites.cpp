@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "model/core/case_text.hpp"
 #include "verify/gen/routing_gen.hpp"
 
 namespace assay::verify {
@@ -41,9 +42,24 @@ moe::Recipe recipe_of(const Suite& suite, const SuiteOptions& options) {
   return options.recipe.value_or(suite.axes.recipe);
 }
 
+// Whether a subject's options demand that every id names an expert (SPEC CUD-5.6).
+bool demands_valid_ids(std::string_view options) {
+  const auto fields = parse_key_values(options);
+  return fields && std::any_of(fields->begin(), fields->end(), [](const KeyValue& field) {
+           return field.key == "valid_ids" && field.value == "1";
+         });
+}
+
+bool is_about_invalid_ids(const Suite& suite) {
+  return std::any_of(suite.needs.begin(), suite.needs.end(),
+                     [](const Need& need) { return need.count == &Coverage::invalid_picks; });
+}
+
 Expected<Scenario> Runner::scenario_of(const Job& job) const {
+  Axes axes = suite.axes;
+  axes.valid_ids = demands_valid_ids(options.subject_options) && !is_about_invalid_ids(suite);
   ASSAY_TRY(Scenario scenario,
-            make_scenario(job.moe_case, suite.axes, recipe_of(suite, options), job.profile));
+            make_scenario(job.moe_case, axes, recipe_of(suite, options), job.profile));
   scenario.setup.seed = options.seed;
   if (!options.subject_options.empty()) {
     std::string& all = scenario.setup.options;
@@ -119,15 +135,32 @@ Status Runner::report_mismatch(const Job& job, Outcome outcome) {
   return Done{};
 }
 
+bool has_low_precision(const moe::CombineProfile& profile) {
+  return profile.arithmetic.low_precision != moe::CombineArithmetic::LowPrecision::kNone;
+}
+
+// The one profile that was asked for has not what the suite is about.
+bool lacks_low_precision(const Suite& suite, const SuiteOptions& options) {
+  return suite.axes.low_precision && options.profile != nullptr &&
+         !has_low_precision(*options.profile);
+}
+
+SuiteResult unsupported_profile(Runner& runner) {
+  Report& report = runner.result.report;
+  report.verdict = Verdict::kUnsupported;
+  report.title = fmt::format("suite {}, 0 cases", runner.suite.name);
+  report.reasons = {
+      fmt::format("profile {} has no low-precision combine", runner.options.profile->name)};
+  return std::move(runner.result);
+}
+
 std::vector<const moe::CombineProfile*> profiles_of(const Suite& suite,
                                                     const SuiteOptions& options) {
   if (options.profile != nullptr) return {options.profile};
   if (!suite.all_profiles) return {&moe::default_combine_profile()};
   std::vector<const moe::CombineProfile*> all;
   for (const moe::CombineProfile& profile : moe::combine_profiles()) {
-    const bool has_low =
-        profile.arithmetic.low_precision != moe::CombineArithmetic::LowPrecision::kNone;
-    if (!suite.axes.low_precision || has_low) all.push_back(&profile);
+    if (!suite.axes.low_precision || has_low_precision(profile)) all.push_back(&profile);
   }
   return all;
 }
@@ -221,6 +254,7 @@ Expected<SuiteResult> run_suite(const Suite& suite, const Subject& subject,
                                 const SuiteOptions& options) {
   Runner runner{suite, subject, options, {}, {}, {}};
   const auto start = Clock::now();
+  if (lacks_low_precision(suite, options)) return unsupported_profile(runner);
   const auto profiles = profiles_of(suite, options);
   ASSAY_TRY(const std::vector<MoeCase> cases, listed_cases(suite, options));
   for (const MoeCase& c : cases) {

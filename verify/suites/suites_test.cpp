@@ -109,5 +109,18 @@ TEST_CASE("what is reported happened in the case that is reported, be it once", 
   CHECK(result->report.mismatches.front().check == "dispatch.counters");
 }
 
+TEST_CASE("a profile without what a suite is about is unsupported there, not a mistake",
+          "[VER-3.1]") {
+  const auto profile = moe::find_combine_profile("flashinfer-oneside@0.6.0");
+  REQUIRE(profile.has_value());
+  const auto subject = load_subject("sim");
+  REQUIRE(subject.has_value());
+  const auto result = run_suite("combine_fp8", *subject, {.profile = *profile});
+  REQUIRE(result.has_value());
+  CHECK(result->report.verdict == Verdict::kUnsupported);
+  CHECK(result->report.reasons ==
+        std::vector<std::string>{"profile flashinfer-oneside@0.6.0 has no low-precision combine"});
+}
+
 }  // namespace
 }  // namespace assay::verify
