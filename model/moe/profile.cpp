@@ -13,6 +13,7 @@ namespace {
 
 using Arithmetic = CombineArithmetic;
 using Field = CombineProfile::Field;
+constexpr Evidence kMeasured = Evidence::kMeasured;
 constexpr Evidence kRead = Evidence::kReadFromSource;
 constexpr Evidence kInferred = Evidence::kInferred;
 
@@ -58,12 +59,12 @@ constexpr std::array<Field, 5> kFi0616 = {{
     {"trees", "by position", kFiNew, kRead},
     {"low_precision", "sender rounds to e4m3, output is BF16", kFiNew, kRead},
 }};
-constexpr std::array<Field, 5> kFiMoeEp = {{
-    {"accumulate", "f32, one rounding at the end", kFiNext, kRead},
-    {"flush_subnormals", "every addition, as all modules of that library", kFiFlags, kInferred},
-    {"holes", "compacted away", kFiNext, kRead},
+constexpr std::array<Field, 5> kFi074 = {{
+    {"accumulate", "f32, one rounding at the end", kFiNext, kMeasured},
+    {"flush_subnormals", "every addition, as all modules of that library", kFiFlags, kMeasured},
+    {"holes", "compacted away", kFiNext, kMeasured},
     {"trees", "by number of valid terms; beyond 16 the lanes are inferred", kFiNext, kInferred},
-    {"low_precision", "sender rounds to e4m3, output is BF16", kFiNew, kInferred},
+    {"low_precision", "sender rounds to e4m3, output as the payload", kFiNext, kRead},
 }};
 constexpr std::array<Field, 5> kCake = {{
     {"accumulate", "f32, one rounding at the end", kFiCake, kRead},
@@ -134,8 +135,8 @@ constexpr std::array<CombineProfile, 8> kProfiles = {{
      Grade::kBitsClaimed, kRead, kFi060},
     {"flashinfer-oneside@0.6.16", "FlashInfer v0.6.16 to v0.7.0", "R2+ftz", r2(true, kBf16Out),
      Grade::kBitsClaimed, kRead, kFi0616},
-    {"flashinfer-oneside@0.7.4", "FlashInfer v0.7.4", "R3+ftz", r3(true, kBf16Out),
-     Grade::kBitsClaimed, kInferred, kFiMoeEp},
+    {"flashinfer-oneside@0.7.4", "FlashInfer v0.7.4", "R3+ftz", r3(true, kPayloadOut),
+     Grade::kBitsClaimed, kInferred, kFi074},
     {"flashinfer-cake", "FlashInfer moe_ep cake backend", "R4+ftz", r4(true), Grade::kBitsClaimed,
      kInferred, kCake},
     {"trtllm-oneside@pre-11844", "TensorRT-LLM before pull request 11844", "R1", r1(false),

@@ -89,9 +89,8 @@ class TwoRanks {
     params.dispatch.vectors = vectors_of_token(params.dispatch);
     params.sentinel = sentinel();
     params.ids_payload = kMaxPayloads;
-    machine_.enqueue(rank, machine::kDefaultStream, {"dispatch", kGroups, [params](SimOps& ops) {
-                                                       sentinel_dispatch<2>(ops, params);
-                                                     }});
+    const auto body = [params](SimOps& ops) { sentinel_dispatch<2>(ops, params); };
+    machine_.enqueue(rank, machine::kDefaultStream, {"dispatch", kGroups, body});
   }
   void combine(RankId rank, std::uint32_t tokens, std::int32_t max = kMax) {
     SentinelCombineParams params{};
@@ -105,10 +104,10 @@ class TwoRanks {
     params.rows = RowFormat::kBf16;
     params.pull_bytes = 4;
     params.top_k = 2;
-    machine_.enqueue(rank, machine::kDefaultStream,
-                     {"combine", kGroups, [params](SimOps& ops) {
-                        sentinel_combine<SumTraits<Sum::kF32>, Bf16, Bf16, 2>(ops, params);
-                      }});
+    const auto body = [params](SimOps& ops) {
+      sentinel_combine<SumTraits<Sum::kF32>, Bf16, Bf16, 2>(ops, params);
+    };
+    machine_.enqueue(rank, machine::kDefaultStream, {"combine", kGroups, body});
   }
 
   machine::RunResult run() { return machine_.run(); }
