@@ -63,7 +63,7 @@ constexpr std::array<Field, 5> kFi074 = {{
     {"accumulate", "f32, one rounding at the end", kFiNext, kMeasured},
     {"flush_subnormals", "every addition, as all modules of that library", kFiFlags, kMeasured},
     {"holes", "compacted away", kFiNext, kMeasured},
-    {"trees", "by number of valid terms; beyond 16 the lanes are inferred", kFiNext, kInferred},
+    {"trees", "by number of valid terms, of 2, 8, 16 or 32 leaves", kFiNext, kRead},
     {"low_precision", "sender rounds to e4m3, output as the payload", kFiNext, kRead},
 }};
 constexpr std::array<Field, 5> kCake = {{
@@ -136,7 +136,7 @@ constexpr std::array<CombineProfile, 8> kProfiles = {{
     {"flashinfer-oneside@0.6.16", "FlashInfer v0.6.16 to v0.7.0", "R2+ftz", r2(true, kBf16Out),
      Grade::kBitsClaimed, kRead, kFi0616},
     {"flashinfer-oneside@0.7.4", "FlashInfer v0.7.4", "R3+ftz", r3(true, kPayloadOut),
-     Grade::kBitsClaimed, kInferred, kFi074},
+     Grade::kBitsClaimed, kRead, kFi074},
     {"flashinfer-cake", "FlashInfer moe_ep cake backend", "R4+ftz", r4(true), Grade::kBitsClaimed,
      kInferred, kCake},
     {"trtllm-oneside@pre-11844", "TensorRT-LLM before pull request 11844", "R1", r1(false),
