@@ -1,8 +1,6 @@
 // Set-up and chains of a row's rounds.
 #include "verify/bench/rounds.hpp"
 
-#include <algorithm>
-
 #include "model/moe/profile.hpp"
 
 namespace assay::verify::bench {
@@ -153,10 +151,6 @@ Status window_of(const cuda::Communicator& communicator, std::uint64_t bytes,
   memory.reset();
   ASSAY_TRY(memory, communicator.allocate(bytes));
   return Done{};
-}
-
-double fastest(const std::vector<double>& times) {
-  return *std::min_element(times.begin(), times.end());
 }
 
 }  // namespace assay::verify::bench

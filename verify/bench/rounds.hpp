@@ -57,6 +57,5 @@ class Rounds {
 // One window for all rows, as large as the largest so far: it is registered once per growth.
 Status window_of(const cuda::Communicator& communicator, std::uint64_t bytes,
                  std::optional<cuda::SymmetricMemory>& memory);
-double fastest(const std::vector<double>& times);
 
 }  // namespace assay::verify::bench

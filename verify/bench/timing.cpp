@@ -152,4 +152,8 @@ Expected<std::vector<double>> Stopwatch::time_each(
       repeats);
 }
 
+double fastest(const std::vector<double>& times) {
+  return *std::min_element(times.begin(), times.end());
+}
+
 }  // namespace assay::verify::bench

@@ -60,4 +60,7 @@ class Stopwatch {
   std::uint32_t opened_ = 0;
 };
 
+// Of one repeat or more.
+double fastest(const std::vector<double>& times);
+
 }  // namespace assay::verify::bench

@@ -41,10 +41,6 @@ Figure figure(std::string name, double value, const char* unit) {
   return made;
 }
 
-double fastest(const std::vector<double>& times) {
-  return *std::min_element(times.begin(), times.end());
-}
-
 std::int64_t whole_vectors(std::int64_t bytes) { return (bytes + 15) / 16 * 16; }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <initializer_list>
 #include <numeric>
 
+#include "cuda/launch/group_threads.hpp"
 #include "model/core/text.hpp"
 #include "model/moe/profile.hpp"
 
@@ -298,7 +299,10 @@ one_sided::SentinelCombineParams sentinel_combine_params(const GroupPlan& group,
 }
 
 std::uint32_t sentinel_groups(const GroupPlan& group, std::uint32_t num_tokens) {
-  return std::max(num_tokens, static_cast<std::uint32_t>(group.config.ep_size));
+  constexpr std::uint32_t kNoMorePlaces = 0;
+  return cuda::sentinel_groups_of(static_cast<std::uint32_t>(group.config.ep_size),
+                                  static_cast<std::uint32_t>(group.config.max_tokens_per_rank),
+                                  num_tokens, kNoMorePlaces);
 }
 
 Status status_of(RankId rank, const std::byte* bytes) {

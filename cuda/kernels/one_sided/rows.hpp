@@ -221,10 +221,6 @@ struct InFlight {
   ASSAY_HD static std::uint32_t step(O& ops) {
     return static_cast<std::uint32_t>(kDepth) * ops.group_size();
   }
-  template <Ops O>
-  ASSAY_HD static std::uint32_t behind_first(O& ops) {
-    return ops.thread() + step(ops);
-  }
 
   template <Ops O>
   ASSAY_HD static std::uint32_t index(O& ops, std::uint32_t first, int turn) {

@@ -38,25 +38,23 @@ struct CombineRound {
                  p.sentinel.slots_per_source * top_k * p.sentinel.cell_bytes) {}
 };
 
+// Where a token's rows went, by pick: kNoTarget where there is none. Indexed by constants only.
+template <int kTopK>
+struct Targets {
+  std::uint32_t rank[kTopK] = {};
+};
+
 template <Ops O>
 ASSAY_HD std::uint32_t contents_of(O& ops, const SentinelCombineParams& p, std::uint32_t pair);
 template <BitFormat Wire, int kTopK, Ops O>
 ASSAY_HD void push_rows(O& ops, const SentinelCombineParams& p, const CombineRound& round,
                         std::uint32_t contents, BadKeys& bad);
-template <int kTopK>
-struct Targets;
 template <int kTopK, Ops O>
 ASSAY_HD void load_targets(O& ops, const SentinelCombineParams& p, std::uint32_t token,
                            Targets<kTopK>& targets);
 template <class Arithmetic, BitFormat In, BitFormat Out, int kTopK, Ops O>
 ASSAY_HD void sum_tokens(O& ops, const SentinelCombineParams& p, const CombineRound& round,
                          std::uint32_t waiter, Targets<kTopK>& targets);
-
-// Where a token's rows went, by pick: kNoTarget where there is none. Indexed by constants only.
-template <int kTopK>
-struct Targets {
-  std::uint32_t rank[kTopK] = {};
-};
 
 template <class Arithmetic, BitFormat In, BitFormat Out, int kTopK, Ops O>
 ASSAY_HD void sentinel_combine(O& ops, const SentinelCombineParams& p) {
