@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
 namespace assay::verify {
 
@@ -149,15 +148,9 @@ RankMemory CudaWorker::memory_of(RankId rank) const {
           at(input_area(entries_at_), rank)};
 }
 
-// How many slots of each source are copied: all, or, where that would be much, as many as any
-// source has tokens. No slot rule reaches further.
+// Of all its ranks' buffers together.
 std::uint64_t CudaWorker::slots_copied(const assay_round& round, std::uint64_t row_bytes) const {
-  const std::uint64_t ep = u64(plan_.config.ep_size), max = u64(round.max_tokens_per_rank);
-  if (ep * max * row_bytes * u64(num_ranks_) <= kWholeBufferMax) return max;
-  std::uint64_t most = 0;
-  for (std::int32_t rank = 0; rank < plan_.config.ep_size; ++rank)
-    most = std::max<std::uint64_t>(most, tokens_of(round, RankId(rank)));
-  return std::min(most, max);
+  return slots_looked_at(round, u64(plan_.config.ep_size), u64(num_ranks_), row_bytes);
 }
 
 // Whether a slot holds a token, as the kernels tell a consumer: by the count, or, where rows lie
@@ -168,15 +161,10 @@ bool CudaWorker::holds_token(const assay_round& round, const RoundPlan& plan, Ra
   if (plan.protocol == one_sided::Protocol::kFence)
     return slot < static_cast<std::uint32_t>(round.recv_counters[r][source]);
   if (plan.ids_payload < 0) return false;
-  const auto top_k = u64(plan_.config.top_k);
+  const std::uint64_t bytes = u64(plan_.config.top_k) * sizeof(std::int32_t);
   const auto* ids = static_cast<const std::byte*>(round.recv[plan.ids_payload][r]) +
-                    (source * u64(round.max_tokens_per_rank) + slot) * top_k * sizeof(std::int32_t);
-  for (std::uint64_t k = 0; k < top_k; ++k) {
-    std::int32_t id;
-    std::memcpy(&id, ids + k * sizeof id, sizeof id);
-    if (id >= 0 && id < plan_.config.num_experts) return true;
-  }
-  return false;
+                    (source * u64(round.max_tokens_per_rank) + slot) * bytes;
+  return names_expert({ids, bytes}, plan_.config.num_experts);
 }
 
 }  // namespace assay::verify

@@ -271,23 +271,13 @@ bool KernelsRank::holds_token(const assay_round& round, int slot_rule, std::uint
     const std::uint64_t bytes = round.payloads[i].bytes_per_token;
     const auto* const ids = static_cast<const std::byte*>(round.recv[i][r]) +
                             (source * u64(round.max_tokens_per_rank) + slot) * bytes;
-    for (std::uint64_t at = 0; at < bytes; at += sizeof(std::int32_t)) {
-      std::int32_t id;
-      std::memcpy(&id, ids + at, sizeof id);
-      if (id >= 0 && id < group_.config.num_experts) return true;
-    }
+    if (names_expert({ids, bytes}, group_.config.num_experts)) return true;
   }
   return false;
 }
 
-// No slot rule reaches beyond the most tokens that any source has; all slots where that is cheap.
 std::uint64_t KernelsRank::slots_read(const assay_round& round, std::uint64_t row_bytes) const {
-  const std::uint64_t ep = u64(group_.config.ep_size), max = u64(round.max_tokens_per_rank);
-  if (ep * max * row_bytes <= kWholeBufferMax) return max;
-  std::uint64_t most = 0;
-  for (std::uint64_t rank = 0; rank < ep; ++rank)
-    most = std::max<std::uint64_t>(most, static_cast<std::uint32_t>(round.num_tokens[rank]));
-  return std::min(most, max);
+  return slots_looked_at(round, u64(group_.config.ep_size), 1, row_bytes);
 }
 
 // Bytes of one source's slots, of rows up to so wide: narrower ones may be read whole.
