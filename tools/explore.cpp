@@ -245,6 +245,8 @@ Action declare_explore(Arguments& arguments) {
       arguments.option("--hidden", "N", "hidden size for --routing, elements (default 8)"),
       arguments.option("--lanes", "N", "threads of a CTA (default 1)"),
       arguments.option("--ctas", "N", "CTAs of a Sentinel kernel (default as on a GPU)"),
+      arguments.option("--parts", "N",
+                       "CTAs of combine that share a row, by fence (default: as the search)"),
       arguments.option("--resident", "N", "CTAs of a rank in flight at once (default all)"),
       arguments.option("--statistics", "N",
                        "words that each rank tells all, by fence (default: as the search)"),

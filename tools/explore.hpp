@@ -24,6 +24,7 @@ struct ExploreArguments {
   const OptionalText& hidden;
   const OptionalText& lanes;
   const OptionalText& ctas;
+  const OptionalText& parts;
   const OptionalText& resident;
   const OptionalText& statistics;
   const OptionalText& stops;

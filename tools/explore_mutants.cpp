@@ -73,7 +73,8 @@ Expected<ExitCode> run_mutants(const ExploreArguments& from, const Output& outpu
   for (const OptionalText* other :
        {&from.case_text, &from.routing, &from.schedule, &from.mutant, &from.scheduler,
         &from.boundary, &from.ep, &from.steps, &from.layers, &from.hidden, &from.lanes, &from.ctas,
-        &from.resident, &from.statistics, &from.stops, &from.seed, &from.jobs, &from.perfetto})
+        &from.parts, &from.resident, &from.statistics, &from.stops, &from.seed, &from.jobs,
+        &from.perfetto})
     if (other->has_value())
       return bad_input(
           "--mutants runs every mutant through every search and takes --budget and --json alone; "

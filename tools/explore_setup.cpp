@@ -2,6 +2,8 @@
 // Decides defaults and spellings.
 #include <fmt/format.h>
 
+#include <bit>
+
 #include "model/core/text.hpp"
 #include "tools/explore.hpp"
 #include "traces/readers/readers.hpp"
@@ -113,6 +115,15 @@ Status parse_sizes(const ExploreArguments& from, ProgramSetup& setup) {
   };
   ASSAY_CHECK(size("--lanes", from.lanes, 1024, setup.group_size));
   ASSAY_CHECK(size("--ctas", from.ctas, 1024, setup.ctas));
+  if (from.parts) {
+    if (setup.protocol != Protocol::kFence)
+      return bad_input("--parts goes with fence: by Sentinel no CTAs share a row (SPEC KER-2.7)");
+    std::uint32_t parts = 1;
+    ASSAY_CHECK(size("--parts", from.parts, 16, parts));
+    if (!std::has_single_bit(parts))
+      return bad_input(fmt::format("--parts is {}; allowed are 1, 2, 4, 8 and 16", parts));
+    setup.parts_log2 = static_cast<std::uint32_t>(std::countr_zero(parts));
+  }
   return size("--resident", from.resident, 0xFFFFFFFFu, setup.resident_ctas);
 }
 
@@ -214,7 +225,10 @@ std::string repro_of(const ExploreArguments& from, const verify::MustShow* what,
   add("--lanes", from.lanes, what == nullptr ? "" : number(what->group_size, 1));
   add("--ctas", from.ctas, what == nullptr ? "" : number(what->ctas, 0));
   add("--resident", from.resident, what == nullptr ? "" : number(what->resident_ctas, 0xFFFFFFFFu));
-  const bool tells = what != nullptr && *from.protocol == "fence";
+  const bool fence = *from.protocol == "fence";
+  add("--parts", from.parts,
+      what != nullptr && fence ? number(1u << what->parts_log2, 1) : std::string());
+  const bool tells = what != nullptr && fence;
   add("--statistics", from.statistics,
       tells ? number(static_cast<std::uint64_t>(what->statistics), 0) : "");
   add("--stops", from.stops, what == nullptr ? "" : name_in(kStops, what->variant));

@@ -11,19 +11,34 @@ namespace assay::cuda {
 // Where a launch has many groups, or several ranks'.
 inline constexpr std::uint32_t kGroupThreads = 256;
 
+// Where it has few: a warp for each of a multiprocessor's schedulers.
+inline constexpr std::uint64_t kLeastThreads = 128;
+
 // vectors: of 16 bytes, that a group moves. groups: of the launch, all of one rank. most: threads
 // that the kernel's registers allow, at least a warp. With a group to each multiprocessor or fewer,
 // what counts is how long one group takes: a thread for each vector, in equal passes where there
 // are not so many. Else groups share a multiprocessor.
 constexpr std::uint32_t group_threads(std::uint64_t vectors, std::uint32_t groups,
                                       std::uint32_t most, std::uint32_t multiprocessors) {
-  constexpr std::uint64_t kWarp = 32, kLeast = 128;
+  constexpr std::uint64_t kWarp = 32;
   if (groups > multiprocessors) return kGroupThreads;
   const std::uint64_t whole_warps = most / kWarp * kWarp;
   const std::uint64_t passes =
       std::max<std::uint64_t>(1, (vectors + whole_warps - 1) / whole_warps);
   const std::uint64_t each = ((vectors + passes - 1) / passes + kWarp - 1) / kWarp * kWarp;
-  return static_cast<std::uint32_t>(std::clamp(each, std::min(kLeast, whole_warps), whole_warps));
+  return static_cast<std::uint32_t>(
+      std::clamp(each, std::min(kLeastThreads, whole_warps), whole_warps));
+}
+
+// Groups that share a row of so many vectors in combine by Fence, as a power of two, where a launch
+// has so many rows: as many as multiprocessors have room for, each with a block's least threads.
+constexpr std::uint32_t parts_log2_of(std::uint64_t vectors, std::uint32_t rows,
+                                      std::uint32_t multiprocessors) {
+  std::uint32_t log2 = 0;
+  while (std::uint64_t{rows} << (log2 + 1) <= multiprocessors &&
+         vectors >> (log2 + 1) >= kLeastThreads)
+    ++log2;
+  return log2;
 }
 
 // Threads that have no vector of a row: they store headers, behind a fence.

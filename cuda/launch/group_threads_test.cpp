@@ -29,6 +29,25 @@ TEST_CASE("a chosen width is whole warps, allowed, and never needs a pass more",
   });
 }
 
+TEST_CASE("groups share a row as long as each has vectors and a multiprocessor", "[CUD-3.3]") {
+  CHECK(parts_log2_of(640, 1, 132) == 2);  // 160 vectors each; 80 would be too few
+  CHECK(parts_log2_of(896, 1, 132) == 2);
+  CHECK(parts_log2_of(1024, 1, 132) == 3);
+  CHECK(parts_log2_of(640, 33, 132) == 2);  // 132 groups
+  CHECK(parts_log2_of(640, 34, 132) == 1);
+  CHECK(parts_log2_of(640, 67, 132) == 0);
+  CHECK(parts_log2_of(255, 1, 132) == 0);
+  CHECK(parts_log2_of(0, 1, 132) == 0);
+  testing::prop("one more would be too many", [](std::uint16_t vectors, std::uint8_t rows) {
+    const std::uint32_t log2 = parts_log2_of(vectors, 1u + rows, 132);
+    const auto fits = [&](std::uint32_t l) {
+      return ((1u + rows) << l) <= 132u && (vectors >> l) >= 128;
+    };
+    RC_ASSERT(log2 == 0u || fits(log2));
+    RC_ASSERT(!fits(log2 + 1));
+  });
+}
+
 TEST_CASE("by Sentinel there is a group for every slot, as far as there are places", "[CUD-3.5]") {
   CHECK(sentinel_groups_of(2, 1, 1, 132) == 2);
   CHECK(sentinel_groups_of(4, 8, 8, 132) == 32);

@@ -205,7 +205,7 @@ class SentinelAlone {
     params.dispatch.topk_ids = ids_.address();
     params.dispatch.payload[0] = {rows_.address(), group_.workspace().payload_offsets(shape())[0],
                                   kRowBytes, 16};
-    params.dispatch.vectors = one_sided::vectors_of_token(params.dispatch);
+    one_sided::describe_token(params.dispatch);
     params.sentinel = group_.workspace().sentinel_params();
     params.sentinel.waiters = waiters;
     params.ids_payload = one_sided::kMaxPayloads;

@@ -205,10 +205,11 @@ Status OneSidedKernels::launch(Step step, std::span<const LaunchedRank> ranks,
   std::vector<std::uint32_t> first_block{0};
   for (const Params& one : params) first_block.push_back(first_block.back() + grid_of(one).blocks);
   const bool alone = ranks.size() == 1;
-  const std::uint32_t threads =
-      config.threads != 0 ? config.threads
-      : alone             ? threads_for(step, grid_of(params[0]).vectors, first_block.back())
-                          : kGroupThreads;
+  const std::uint32_t threads = config.threads != 0 ? config.threads
+                                : alone
+                                    ? threads_for(step, grid_of(params[0]).vectors,
+                                                  first_block.back() * (1 + config.launches_beside))
+                                    : kGroupThreads;
   Residency all{step_name(step), first_block.back(), threads};
   if (waits_for_peers(step)) all.resident = resident_blocks(step, ranks.size(), threads);
   if (waits_for_peers(step) && !alone) ASSAY_CHECK(check_all_resident(all, ranks.size()));
@@ -237,15 +238,24 @@ Status OneSidedKernels::dispatch(std::span<const LaunchedRank> ranks,
                                  std::span<const DispatchParams> params,
                                  const LaunchConfig& config) const {
   return launch(Step::kDispatch, ranks, params, config, [](const DispatchParams& p) {
-    return Grid{block_per_token(p.num_tokens), p.vectors.count};
+    return Grid{block_per_token(p.num_tokens), vectors_and_teams(p)};
   });
 }
 Status OneSidedKernels::combine(std::span<const LaunchedRank> ranks,
                                 std::span<const CombineParams> params,
                                 const LaunchConfig& config) const {
-  return launch(Step::kCombine, ranks, params, config, [&](const CombineParams& p) {
-    return Grid{block_per_token(p.num_tokens), landing_vectors(p.hidden_size * pulled_bytes_)};
-  });
+  CONTRACT(!params.empty());
+  const std::uint64_t vectors = landing_vectors(params[0].hidden_size * pulled_bytes_);
+  std::uint32_t tokens = 0;
+  for (const CombineParams& p : params) tokens += block_per_token(p.num_tokens);
+  const std::uint32_t parts_log2 = config.parts_log2.value_or(
+      parts_log2_of(vectors, tokens * (1 + config.launches_beside), multiprocessors_));
+  std::vector<CombineParams> in_parts(params.begin(), params.end());
+  for (CombineParams& p : in_parts) p.parts_log2 = parts_log2;
+  return launch(Step::kCombine, ranks, std::span<const CombineParams>(in_parts), config,
+                [&](const CombineParams& p) {
+                  return Grid{groups_of(p), vectors >> parts_log2};
+                });
 }
 Status OneSidedKernels::dispatch(std::span<const LaunchedRank> ranks,
                                  std::span<const SentinelDispatchParams> params,

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "cuda/kernels/one_sided/params.hpp"
@@ -65,6 +66,9 @@ struct LaunchedRank {
 
 struct LaunchConfig {
   std::uint32_t threads = 0;  // of a group; 0: as the rows and groups of a launch want it (CUD-3.3)
+  // 2^parts_log2 groups share each row of combine by Fence (SPEC KER-2.7); else as CUD-3.3 has it.
+  std::optional<std::uint32_t> parts_log2;
+  std::uint32_t launches_beside = 0;  // of other ranks, as large as this one, on the same device
   // The kernel may be put on the device while the one before it on the stream still runs (CUD-3.4).
   bool overlaps = false;
   std::uint64_t timeout_ns = 10'000'000'000;  // budget of one wait (SPEC KER-3.1)
@@ -85,7 +89,8 @@ class OneSidedKernels {
   Status load(std::uint32_t threads);
 
   // Each enqueues one kernel on the stream, on the current device: the blocks of ranks[i] run with
-  // params[i]. dispatch and combine have one block per token and wait for all living ranks.
+  // params[i]. dispatch and combine wait for all living ranks. dispatch has one block per token,
+  // combine one or more, whatever parts_log2 of its params says.
   // Errors, of several ranks: more than kRanksPerLaunch, or blocks that cannot all be resident.
   Status dispatch(std::span<const LaunchedRank>, std::span<const one_sided::DispatchParams>,
                   const LaunchConfig&) const;

@@ -197,7 +197,7 @@ class SmallRounds {
     params.topk_ids = Address{reinterpret_cast<std::uint64_t>(part(i, kIds))};
     params.payload[0] = {Address{reinterpret_cast<std::uint64_t>(part(i, kRows))}, recv_offset(),
                          kRowBytes, 16};
-    params.vectors = one_sided::vectors_of_token(params);
+    one_sided::describe_token(params);
     return params;
   }
   one_sided::CombineParams combine_params(std::size_t i, std::int32_t tokens,

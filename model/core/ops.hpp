@@ -25,6 +25,12 @@ struct Address {
   ASSAY_HD constexpr Address at(std::uint64_t offset_bytes) const {
     return Address{raw + offset_bytes};
   }
+  // As two words of shared memory.
+  ASSAY_HD constexpr std::uint32_t low() const { return static_cast<std::uint32_t>(raw); }
+  ASSAY_HD constexpr std::uint32_t high() const { return static_cast<std::uint32_t>(raw >> 32); }
+  ASSAY_HD static constexpr Address of_words(std::uint32_t low, std::uint32_t high) {
+    return Address{low | std::uint64_t{high} << 32};
+  }
   friend ASSAY_HD constexpr bool operator==(Address a, Address b) { return a.raw == b.raw; }
 };
 

@@ -68,9 +68,9 @@ Expected<Combine> Combine::make(const CombineArithmetic& arithmetic, const Combi
   Combine combine;
   combine.arithmetic_ = arithmetic;
   combine.shape_ = shape;
-  const bool bf16_out = shape.dtype == Dtype::kE4m3 ||
-                        arithmetic.low_precision_out == Arithmetic::LowPrecisionOut::kBf16;
-  combine.out_dtype_ = shape.low_precision && bf16_out ? Dtype::kBf16 : shape.dtype;
+  const bool wire_form = shape.low_precision && shape.dtype == Dtype::kE4m3;
+  combine.out_dtype_ =
+      wire_form || arithmetic.out_is_bf16(shape.low_precision) ? Dtype::kBf16 : shape.dtype;
   return combine;
 }
 

@@ -51,6 +51,10 @@ struct CombineArithmetic {
   TreeTable trees = TreeTable::kPosition;
   LowPrecision low_precision = LowPrecision::kNone;
   LowPrecisionOut low_precision_out = LowPrecisionOut::kBf16;
+  // Whether out is BF16 whatever the dtype of the rows that are given is.
+  bool out_is_bf16(bool low_precision_combine) const {
+    return low_precision_combine && low_precision_out == LowPrecisionOut::kBf16;
+  }
   friend bool operator==(const CombineArithmetic&, const CombineArithmetic&) = default;
 };
 

@@ -53,18 +53,18 @@ constexpr std::array<Field, 5> kFi060 = {{
     {"low_precision", "none", kFiOld, kRead},
 }};
 constexpr std::array<Field, 5> kFi0616 = {{
-    {"accumulate", "f32, one rounding at the end", kFiNew, kRead},
-    {"flush_subnormals", "every addition (add.ftz.f32)", kFiFlags, kRead},
-    {"holes", "+0, added", kFiNew, kRead},
-    {"trees", "by position", kFiNew, kRead},
-    {"low_precision", "sender rounds to e4m3, output is BF16", kFiNew, kRead},
+    {"accumulate", "f32, one rounding at the end", kFiNew, kMeasured},
+    {"flush_subnormals", "every addition (add.ftz.f32)", kFiFlags, kMeasured},
+    {"holes", "+0, added", kFiNew, kMeasured},
+    {"trees", "by position", kFiNew, kMeasured},
+    {"low_precision", "sender rounds to e4m3, output is BF16", kFiNew, kMeasured},
 }};
 constexpr std::array<Field, 5> kFi074 = {{
     {"accumulate", "f32, one rounding at the end", kFiNext, kMeasured},
     {"flush_subnormals", "every addition, as all modules of that library", kFiFlags, kMeasured},
     {"holes", "compacted away", kFiNext, kMeasured},
-    {"trees", "by number of valid terms, of 2, 8, 16 or 32 leaves", kFiNext, kRead},
-    {"low_precision", "sender rounds to e4m3, output as the payload", kFiNext, kRead},
+    {"trees", "by number of valid terms, of 2, 8, 16 or 32 leaves", kFiNext, kMeasured},
+    {"low_precision", "sender rounds to e4m3, output as the payload", kFiNext, kMeasured},
 }};
 constexpr std::array<Field, 5> kCake = {{
     {"accumulate", "f32, one rounding at the end", kFiCake, kRead},
@@ -134,9 +134,9 @@ constexpr std::array<CombineProfile, 8> kProfiles = {{
     {"flashinfer-oneside@0.6.0", "FlashInfer v0.6.0 to v0.6.15", "R1+ftz", r1(true),
      Grade::kBitsClaimed, kRead, kFi060},
     {"flashinfer-oneside@0.6.16", "FlashInfer v0.6.16 to v0.7.0", "R2+ftz", r2(true, kBf16Out),
-     Grade::kBitsClaimed, kRead, kFi0616},
-    {"flashinfer-oneside@0.7.4", "FlashInfer v0.7.4", "R3+ftz", r3(true, kPayloadOut),
-     Grade::kBitsClaimed, kRead, kFi074},
+     Grade::kBits, kMeasured, kFi0616},
+    {"flashinfer-oneside@0.7.4", "FlashInfer v0.7.4", "R3+ftz", r3(true, kPayloadOut), Grade::kBits,
+     kMeasured, kFi074},
     {"flashinfer-cake", "FlashInfer moe_ep cake backend", "R4+ftz", r4(true), Grade::kBitsClaimed,
      kInferred, kCake},
     {"trtllm-oneside@pre-11844", "TensorRT-LLM before pull request 11844", "R1", r1(false),

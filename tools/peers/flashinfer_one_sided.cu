@@ -93,6 +93,8 @@ int refuse(const assay_kernels_config& c, assay_message* message) {
   constexpr int kTopK[] = {1, 2, 4, 6, 8, 10, 12, 14, 16, 18, 22};
 #else
   constexpr int kTopK[] = {1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 22};
+  if (c.combine_dtype == ASSAY_DTYPE_F32)
+    return say(message, ASSAY_UNSUPPORTED, "combine has no fp32 rows, only fp16 and bf16");
 #endif
   bool known = false;
   for (const int k : kTopK) known = known || k == c.top_k;

@@ -67,7 +67,7 @@ TEST_CASE("a ceiling that is not within 3 % of what is known voids the run", "[V
 TEST_CASE("what a benchmark cannot do is told before anything is made", "[VER-20.7][VER-20.8]") {
   BenchOptions options;
   std::vector<RowRequest> rows(2);
-  rows[1].batch = 256;
+  rows[1].batch = 128;
   const auto said = [&] {
     const Status status = check_bench(options, rows);
     if (!status) CHECK(status.error().kind == ErrorKind::kBadInput);
@@ -78,8 +78,8 @@ TEST_CASE("what a benchmark cannot do is told before anything is made", "[VER-20
   options.devices = {0, 0};
   options.emulated = true;
   CHECK(said() == "(ok)");
-  rows[1].batch = 257;
-  CHECK(said() == "2 ranks of 257 tokens on one GPU (--emulated); allowed are 512 tokens in all");
+  rows[1].batch = 129;
+  CHECK(said() == "2 ranks of 129 tokens on one GPU (--emulated); allowed are 256 tokens in all");
   options.emulated = false;
   CHECK(said() == "(ok)");
   options.kernels_profile = "nobody";

@@ -90,6 +90,8 @@ Status Rounds::enqueue(std::size_t rank, cudaStream_t stream, bool dispatch_toke
   cuda::LaunchConfig launch;
   launch.threads = options_.threads;
   launch.overlaps = options_.overlap;
+  if (group_.communicator().is_emulated())
+    launch.launches_beside = static_cast<std::uint32_t>(plan_.config.ep_size) - 1;
   launch.timeout_ns = 2'000'000'000;
   launch.stream.handle = stream;
   assay_round with = round_, without = round_;

@@ -124,7 +124,8 @@ class OneSidedProgram {
     add_experts();
     auto combine = combine_params(in_.plan, plan, *in_.rounds[r], rank, memory);
     combine.rows_offset = rows_at(r);
-    add("combine", std::max(tokens, 1u), kernels.combine(top_k), combine);
+    combine.parts_log2 = in_.setup.parts_log2;
+    add("combine", groups_of(combine), kernels.combine(top_k), combine);
   }
 
   // For reports, and for what the judge looks at when a run has ended.
@@ -185,8 +186,6 @@ class OneSidedProgram {
     for (const one_sided::WindowRange& range : in_.plan.workspace.armed_ranges())
       evidence.armed.push_back({own.at(range.offset_bytes), range.bytes});
     word(at.dispatch_ticket, 0, "dispatch's ticket");
-    word(at.combine_head_ticket, 0, "combine's head ticket");
-    word(at.combine_tail_ticket, 0, "combine's tail ticket");
     for (std::int32_t target = 0; target < ep(); ++target)
       word(at.send_counters + 4 * u64(target), 0, "a send counter");
   }

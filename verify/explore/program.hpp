@@ -52,6 +52,7 @@ struct ProgramSetup {
   std::vector<Round> rounds;
   std::uint32_t group_size = 1;  // lanes of a CTA
   std::uint32_t ctas = 0;        // of a Sentinel kernel; 0: as many as it would have on a GPU
+  std::uint32_t parts_log2 = 0;  // 2^parts_log2 CTAs of combine by Fence share a row (SPEC KER-2.7)
   std::uint32_t resident_ctas = std::numeric_limits<std::uint32_t>::max();
   machine::Boundary boundary = machine::Boundary::kPtx;
   bool sequential = false;  // sequential memory in place of PTX's

@@ -21,19 +21,21 @@ namespace {
 // round more than Sentinel has generations, so that a slot is used twice; under Fence flags turn
 // over with every phase, and three rounds have one whole round between two others. (b) is where
 // groups and lanes meet, once all at a time and once at the smallest residency; a token has two
-// payloads, so that each lane has a vector to store,
-// and a statistic. (c) has a rank that only signals and waits.
+// payloads, so that each lane has a vector to store, and a statistic; two groups share each row of
+// combine. (c) has a rank that only signals and waits.
 constexpr MustShow kMustShow[] = {
     {"a", "2 ranks, 1 token each, 3 rounds",
      "ep=2 experts=2 top_k=2 hidden=2 max_tokens=1 tokens=1 rounds=3", 1, 1, 0xFFFFFFFFu, 0, false,
      Variant::kNone, 1},
     {"b", "2 ranks, 2 and 1 tokens, 2 CTAs of 2 lanes",
      "ep=2 experts=2 top_k=2 hidden=6 max_tokens=2 tokens=2,1 rounds=1", 2, 2, 0xFFFFFFFFu, 0,
-     false, Variant::kNone, 2},
+     false, Variant::kNone, 2, 1},
     {"b1", "the same with one resident CTA",
-     "ep=2 experts=2 top_k=2 hidden=6 max_tokens=2 tokens=2,1 rounds=1", 2, 2, 1},
+     "ep=2 experts=2 top_k=2 hidden=6 max_tokens=2 tokens=2,1 rounds=1", 2, 2, 1, 0, false,
+     Variant::kNone, 0, 1},
     {"c", "3 ranks, 1 token each but for one without",
-     "ep=3 experts=3 top_k=2 hidden=2 max_tokens=1 tokens=1,1,0 rounds=1", 1, 1},
+     "ep=3 experts=3 top_k=2 hidden=2 max_tokens=1 tokens=1,1,0 rounds=1", 1, 1, 0xFFFFFFFFu, 0,
+     false, Variant::kNone, 0, 1},
     {"g", "3 ranks, the first sends nothing",
      "ep=3 experts=3 top_k=2 hidden=2 max_tokens=1 tokens=1 rounds=2", 1, 1, 0xFFFFFFFFu, 0, false,
      Variant::kFirstRankSilent},
@@ -41,9 +43,11 @@ constexpr MustShow kMustShow[] = {
      "ep=2 experts=2 top_k=2 hidden=2 max_tokens=2 tokens=1,2 rounds=2", 1, 2, 0xFFFFFFFFu, 0,
      false, Variant::kFirstRankLeaves},
     {"r", "3 ranks, up to 3 tokens, 2 rounds, 2 lanes",
-     "ep=3 experts=6 top_k=2 hidden=6 max_tokens=3 tokens=3,1,2 rounds=2", 2, 2, 0xFFFFFFFFu, 300},
+     "ep=3 experts=6 top_k=2 hidden=6 max_tokens=3 tokens=3,1,2 rounds=2", 2, 2, 0xFFFFFFFFu, 300,
+     false, Variant::kNone, 0, 1},
     {"q", "the same with one resident CTA",
-     "ep=3 experts=6 top_k=2 hidden=6 max_tokens=3 tokens=3,1,2 rounds=2", 2, 2, 1, 100},
+     "ep=3 experts=6 top_k=2 hidden=6 max_tokens=3 tokens=3,1,2 rounds=2", 2, 2, 1, 100, false,
+     Variant::kNone, 0, 1},
     {"s", "the same as r in sequential memory",
      "ep=3 experts=6 top_k=2 hidden=6 max_tokens=3 tokens=3,1,2 rounds=2", 2, 2, 0xFFFFFFFFu, 300,
      true},
@@ -188,6 +192,7 @@ Expected<ProgramSetup> setup_of(Protocol protocol, const MustShow& what, const H
   setup.rounds = std::move(rounds.rounds);
   setup.group_size = what.group_size;
   setup.ctas = what.ctas;
+  if (protocol == Protocol::kFence) setup.parts_log2 = what.parts_log2;
   setup.resident_ctas = what.resident_ctas;
   setup.sequential = what.sequential;
   setup.variant = what.variant;

@@ -62,6 +62,7 @@ struct MustShow {
   bool sequential = false;
   Variant variant = Variant::kNone;  // of those in which a peer stops
   std::int32_t statistics = 0;       // words that each rank tells all, by Fence (SPEC KER-1.8)
+  std::uint32_t parts_log2 = 0;      // as ProgramSetup::parts_log2
 };
 std::span<const MustShow> must_show(Protocol protocol);
 

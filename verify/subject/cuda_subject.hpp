@@ -12,7 +12,7 @@ namespace assay::verify {
 //   ranks      "devices": one GPU per rank; "emulated": all ranks on device 0, as ranges of blocks
 //              of one launch; default: devices if there are enough, else emulated
 //   protocol   "fence" (default), "sentinel" or "auto"
-//   sentinel_max_tokens   for "auto": larger rounds go by Fence (default 256)
+//   sentinel_max_tokens   for "auto": larger rounds go by Fence (default 0: all do)
 //   slots      "counter" (default), or "ordered": by Fence too a routing fixes its slots
 //   first_epoch   even; where the phases begin (default 0)
 //   threads    of a group (default 256; 0: the launcher's choice, SPEC CUD-3.3)

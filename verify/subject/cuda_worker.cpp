@@ -172,9 +172,18 @@ Status CudaWorker::launch_combine(const assay_round& round, const RoundPlan& pla
     ASSAY_CHECK(group_.kernels().stage(launched(plan), stage, launch_));
   }
   std::vector<one_sided::CombineParams> params;
-  for (const RankId rank : ranks(plan))
+  std::uint32_t groups = 0;
+  for (const RankId rank : ranks(plan)) {
     params.push_back(combine_params(plan_, plan, round, rank, memory_of(rank)));
-  return group_.kernels().combine(launched(plan), params, launch_);
+    groups += groups_of(params.back());
+  }
+  // A suite's rows are too short for the launcher to share them (SPEC KER-2.7, CUD-3.3). Few
+  // groups, as all must be resident.
+  constexpr std::uint32_t kMostParts = 2, kMostGroups = 128;
+  cuda::LaunchConfig launch = launch_;
+  launch.parts_log2 = static_cast<std::uint32_t>(splitmix64(random_) % (kMostParts + 1));
+  while (*launch.parts_log2 > 0 && groups << *launch.parts_log2 > kMostGroups) --*launch.parts_log2;
+  return group_.kernels().combine(launched(plan), params, launch);
 }
 
 // Copies what arrived and poisons it behind itself: between a rank's dispatch and its combine no

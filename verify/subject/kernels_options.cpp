@@ -7,6 +7,7 @@
 
 #include "model/core/case_text.hpp"
 #include "model/core/text.hpp"
+#include "verify/subject/one_sided_plan.hpp"
 
 namespace assay::verify {
 
@@ -32,7 +33,7 @@ const Entry* find(const Entry (&entries)[n], std::string_view key) {
 
 Status check_ids(const assay_kernels_config& config, const assay_round& round) {
   for (std::int32_t rank = 0; rank < config.ep_size; ++rank) {
-    if (!is_alive(round, rank)) continue;
+    if (!is_alive(round, RankId(rank))) continue;
     const std::int32_t* id = round.topk_ids[rank];
     for (std::int32_t token = 0; token < round.num_tokens[rank]; ++token)
       for (std::int32_t pick = 0; pick < config.top_k; ++pick, ++id)
@@ -51,7 +52,7 @@ Status check_together(const assay_kernels_config& config, const KernelsOptions& 
                       const assay_round& round) {
   std::int64_t tokens = 0;
   for (std::int32_t rank = 0; rank < config.ep_size; ++rank)
-    if (is_alive(round, rank)) tokens += round.num_tokens[rank];
+    if (is_alive(round, RankId(rank))) tokens += round.num_tokens[rank];
   if (tokens <= options.together) return Done{};
   return unsupported(
       fmt::format("{} tokens of ranks that share a device; option together allows {}", tokens,
@@ -90,10 +91,6 @@ Expected<std::string> parse_ranks(std::string_view text) {
     return bad_input(
         fmt::format("option ranks is {}; allowed are auto, devices and emulated", in_quotes(text)));
   return std::string(text);
-}
-
-bool is_alive(const assay_round& round, std::int32_t rank) {
-  return round.rank_mask == nullptr || (round.rank_mask[rank / 64] >> (rank % 64) & 1) != 0;
 }
 
 Status check_kernels_rounds(const assay_kernels_config& config, const KernelsOptions& options,

@@ -40,8 +40,6 @@ Expected<KernelsOptions> parse_kernels_options(std::string_view text);
 // Option ranks of the subjects that run on GPUs: auto, devices or emulated.
 Expected<std::string> parse_ranks(std::string_view text);
 
-bool is_alive(const assay_round& round, std::int32_t rank);
-
 // Unsupported: an id that names no expert where valid_ids asks for that (SPEC CUD-5.6), ranks that
 // share a device and are too many, or have too many tokens.
 Status check_kernels_rounds(const assay_kernels_config& config, const KernelsOptions& options,

@@ -13,6 +13,7 @@
 #include "verify/subject/kernels_on_device.hpp"
 #include "verify/subject/kernels_options.hpp"
 #include "verify/subject/memory_ranges.hpp"
+#include "verify/subject/one_sided_plan.hpp"
 
 namespace assay::verify {
 
@@ -68,9 +69,7 @@ class KernelsRank {
   Status out(void* to, const void* from, std::uint64_t bytes);
   Status wait(const char* phase);
   void pause();
-  std::uint64_t tokens(const assay_round& round) const {
-    return static_cast<std::uint32_t>(round.num_tokens[rank_]);
-  }
+  std::uint64_t tokens(const assay_round& round) const { return tokens_of(round, RankId(rank_)); }
   std::uint64_t slots_read(const assay_round& round, std::uint64_t row_bytes) const;
   std::uint64_t max_read(const assay_round& round, std::uint64_t widest) const;
   std::uint64_t received_bytes(const assay_round& round, std::size_t payload) const {

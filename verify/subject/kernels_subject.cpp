@@ -34,11 +34,6 @@ constexpr const char* kStillRuns =
 constexpr const char* kLostDevice =
     "an earlier round of these kernels left the device in error; the rest needs another process";
 
-bool out_is_bf16(const assay_group_config& config, const moe::CombineArithmetic& arithmetic) {
-  return config.low_precision_combine != 0 &&
-         arithmetic.low_precision_out == moe::CombineArithmetic::LowPrecisionOut::kBf16;
-}
-
 class ForeignGroup {
  public:
   // `bad_options` becomes whether the error is the library's ASSAY_BAD_OPTIONS.
@@ -50,7 +45,7 @@ class ForeignGroup {
     ASSAY_TRY(const moe::CombineProfile* profile, moe::find_combine_profile(config.profile));
     std::unique_ptr<ForeignGroup> made(new ForeignGroup(config, options));
     KernelsGroup& shared = made->shared_;
-    shared.out_is_bf16 = out_is_bf16(config, profile->arithmetic);
+    shared.out_is_bf16 = profile->arithmetic.out_is_bf16(config.low_precision_combine != 0);
     const KernelsLibrary& library = *held_library();
     ASSAY_TRY(const std::uint64_t bytes, library.window_bytes(shared.config, bad_options));
     const bool emulate = options.ranks == "emulated" || config.ep_size == 1 ||
@@ -83,7 +78,7 @@ class ForeignGroup {
       slot_rules_.push_back(slot_rule(round.max_tokens_per_rank));
     std::vector<KernelsRank*> alive;
     for (auto& rank : ranks_)
-      if (is_alive(rounds[0], rank->rank())) alive.push_back(rank.get());
+      if (is_alive(rounds[0], RankId(rank->rank()))) alive.push_back(rank.get());
     const DeviceTurn turn = DeviceTurn::alone();
     for (KernelsRank* rank : alive)
       if (const Status reserved = rank->reserve(rounds); !reserved)

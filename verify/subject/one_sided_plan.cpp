@@ -102,12 +102,14 @@ Expected<ProtocolOption::Choice> parse_protocol_choice(std::string_view text) {
 
 Expected<GroupPlan> plan_group(const assay_group_config& config, std::int32_t sentinel_max_tokens) {
   ASSAY_TRY(const moe::CombineProfile* profile, moe::find_combine_profile(config.profile));
+  if (config.num_experts > one_sided::kMaxExperts)
+    return unsupported(fmt::format("{} experts; our kernels have at most {}", config.num_experts,
+                                   one_sided::kMaxExperts));
   const A& arithmetic = profile->arithmetic;
   const bool low_precision = config.low_precision_combine != 0;
   ASSAY_TRY(const Sum sum, sum_of(arithmetic, low_precision));
   const RowFormat rows = row_format(config.combine_dtype);
   const bool staged = low_precision && arithmetic.low_precision == A::LowPrecision::kSenderE4m3;
-  const bool bf16_out = low_precision && arithmetic.low_precision_out == A::LowPrecisionOut::kBf16;
   one_sided::GroupCapacity capacity;
   capacity.ep_size = config.ep_size;
   capacity.top_k = config.top_k;
@@ -123,7 +125,7 @@ Expected<GroupPlan> plan_group(const assay_group_config& config, std::int32_t se
                  sum,
                  rows,
                  staged ? RowFormat::kE4m3 : rows,
-                 bf16_out ? RowFormat::kBf16 : rows};
+                 arithmetic.out_is_bf16(low_precision) ? RowFormat::kBf16 : rows};
   plan.config.profile = plan.config.options = nullptr;
   return plan;
 }
@@ -152,8 +154,8 @@ Expected<RoundPlan> plan_round(const GroupPlan& group, const assay_round& round,
   one_sided::RoundShape shape;
   shape.num_experts = config.num_experts;
   shape.max_tokens_per_rank = round.max_tokens_per_rank;
-  for (std::uint32_t rank = 0; rank < static_cast<std::uint32_t>(config.ep_size); ++rank)
-    if (round.rank_mask == nullptr || ((round.rank_mask[rank / 64] >> (rank % 64)) & 1) != 0)
+  for (std::int32_t rank = 0; rank < config.ep_size; ++rank)
+    if (is_alive(round, RankId(rank)))
       shape.alive.word[rank / 64] |= std::uint64_t{1} << (rank % 64);
   std::uint64_t from = 0;
   std::int64_t total = 0;
@@ -199,6 +201,11 @@ std::uint32_t tokens_of(const assay_round& round, RankId rank) {
   return static_cast<std::uint32_t>(round.num_tokens[rank.value()]);
 }
 
+bool is_alive(const assay_round& round, RankId rank) {
+  const std::int32_t r = rank.value();
+  return round.rank_mask == nullptr || (round.rank_mask[r / 64] >> (r % 64) & 1) != 0;
+}
+
 namespace {
 
 one_sided::GroupParams with_window(const RoundPlan& plan, const RankMemory& memory) {
@@ -216,7 +223,7 @@ one_sided::DispatchParams dispatch_params(const GroupPlan& group, const RoundPla
   params.group = with_window(plan, memory);
   params.experts = one_sided::split_experts(group.config.num_experts, group.config.ep_size);
   params.num_tokens = tokens_of(round, rank);
-  params.num_payloads = static_cast<std::uint32_t>(round.num_payloads);
+  params.num_payloads = static_cast<std::uint16_t>(round.num_payloads);
   params.topk_ids = memory.topk_ids;
   params.ordered_slots = group.ordered_slots && plan.protocol == one_sided::Protocol::kFence;
   params.statistics = {memory.statistics, static_cast<std::uint32_t>(plan.more.num_statistics)};
@@ -225,11 +232,11 @@ one_sided::DispatchParams dispatch_params(const GroupPlan& group, const RoundPla
     payload.rows = memory.payload_rows.at(plan.payload_from_at[i]);
     payload.recv_offset = plan.payload_at[i];
     payload.bytes_per_token = round.payloads[i].bytes_per_token;
-    payload.vector_bytes =
+    payload.vector_bytes = static_cast<std::uint16_t>(
         widest_vector({payload.bytes_per_token, payload.rows.raw,
-                       memory.window.first.raw + payload.recv_offset, memory.window.stride_bytes});
+                       memory.window.first.raw + payload.recv_offset, memory.window.stride_bytes}));
   }
-  params.vectors = one_sided::vectors_of_token(params);
+  one_sided::describe_token(params);
   return params;
 }
 

@@ -41,8 +41,7 @@ Expected<GroupPlan> plan_group(const assay_group_config& config,
 // How a subject's options spell that number.
 struct ProtocolOption {
   enum class Choice : std::uint8_t { kFence, kSentinel, kAuto } choice = Choice::kFence;
-  std::int32_t sentinel_max_tokens =
-      256;  // for kAuto: below it Sentinel is the faster one (SPEC KER-6.8)
+  std::int32_t sentinel_max_tokens = 0;  // for kAuto (SPEC KER-6.8)
   // For a group of this capacity.
   std::int32_t sentinel_max_tokens_of(std::int32_t max_tokens_per_rank) const;
 };
@@ -83,7 +82,9 @@ struct RankMemory {
   Address list_offsets{}, list_entries{};  // u32 [local experts + 1], ListEntry
 };
 
+// What a round says of one rank.
 std::uint32_t tokens_of(const assay_round& round, RankId rank);
+bool is_alive(const assay_round& round, RankId rank);
 one_sided::DispatchParams dispatch_params(const GroupPlan& group, const RoundPlan& plan,
                                           const assay_round& round, RankId rank,
                                           const RankMemory& memory);

@@ -54,21 +54,23 @@ class TwoRanks {
     params.num_payloads = 1;
     params.topk_ids = ids_[r];
     params.payload[0] = {rows_[r], workspace_.payload_offsets(shape(max))[0], kBytes, 4};
-    params.vectors = vectors_of_token(params);
+    describe_token(params);
     machine_.enqueue(rank, machine::kDefaultStream,
                      {"dispatch", std::max(params.num_tokens, 1u),
                       [params](SimOps& ops) { one_sided::dispatch<2>(ops, params); }});
   }
-  void combine(RankId rank, std::uint32_t tokens, std::int32_t max = kMax) {
+  void combine(RankId rank, std::uint32_t tokens, std::int32_t max = kMax,
+               std::uint32_t parts_log2 = 0) {
     CombineParams params{};
     params.group = group(max);
     params.num_tokens = tokens;
+    params.parts_log2 = parts_log2;
     params.hidden_size = kRowBytes / 2;
     params.vector_bytes = 2;
     params.rows_offset = workspace_.rows_offset();
     params.out = out_[static_cast<std::size_t>(rank.value())];
     machine_.enqueue(rank, machine::kDefaultStream,
-                     {"combine", std::max(tokens, 1u), [params](SimOps& ops) {
+                     {"combine", groups_of(params), [params](SimOps& ops) {
                         one_sided::combine<SumTraits<Sum::kF32>, Bf16, Bf16, 2>(ops, params);
                       }});
   }
@@ -126,27 +128,29 @@ constexpr RankId kRank0{0}, kRank1{1};
 }  // namespace
 
 TEST_CASE("a round ends at any residency and order of admission, and leaves its words ready",
-          "[KER-2.4][KER-2.5]") {
+          "[KER-2.4][KER-2.5][KER-2.7]") {
   testing::prop("three rounds", [](std::uint64_t seed) {
     MachineConfig config;
     config.seed = seed;
     config.resident_ctas = 1 + static_cast<std::uint32_t>(seed % 3);
     config.group_size = 1 + static_cast<std::uint32_t>(seed / 3 % 4);
+    const auto parts_log2 = static_cast<std::uint32_t>(seed / 12 % 3);
     TwoRanks ranks(config);
     for (int round = 0; round < 3; ++round) {
       ranks.dispatch(kRank0, {0, 2, 3, 1, 2, 3});
       ranks.dispatch(kRank1, {});
-      ranks.combine(kRank0, 3);
-      ranks.combine(kRank1, 0);
+      ranks.combine(kRank0, 3, TwoRanks::kMax, parts_log2);
+      ranks.combine(kRank1, 0, TwoRanks::kMax, parts_log2);
     }
     const auto result = ranks.run();
     RC_ASSERT(result.report == "");
     for (const RankId rank : {kRank0, kRank1}) {
       const WorkspaceOffsets at = ranks.workspace().offsets();
       RC_ASSERT(ranks.phase(rank) == 6u);
-      for (const std::uint64_t ticket :
-           {at.dispatch_ticket, at.combine_head_ticket, at.combine_tail_ticket, at.send_counters})
+      for (const std::uint64_t ticket : {at.dispatch_ticket, at.send_counters})
         RC_ASSERT(ranks.word(rank, ticket) == 0u);
+      const std::uint32_t groups = (rank == kRank0 ? 3u : 1u) << parts_log2;
+      RC_ASSERT(ranks.word(rank, at.combine_ticket) == (groups == 1 ? 0u : groups));
     }
     RC_ASSERT(ranks.received(kRank0, 0) == 2u);
     RC_ASSERT(ranks.received(kRank1, 0) == 3u);

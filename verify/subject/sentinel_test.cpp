@@ -86,7 +86,7 @@ class TwoRanks {
     params.dispatch.num_payloads = 1;
     params.dispatch.topk_ids = ids_[r];
     params.dispatch.payload[0] = {rows_[r], workspace_.payload_offsets(shape(max))[0], bytes_, 4};
-    params.dispatch.vectors = vectors_of_token(params.dispatch);
+    describe_token(params.dispatch);
     params.sentinel = sentinel();
     params.ids_payload = kMaxPayloads;
     const auto body = [params](SimOps& ops) { sentinel_dispatch<2>(ops, params); };

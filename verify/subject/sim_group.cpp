@@ -138,7 +138,7 @@ void SimGroup::enqueue_rank(const assay_round& round, const RoundPlan& plan, std
   if (plan.protocol == one_sided::Protocol::kSentinel)
     enqueue_sentinel(round, plan, rank, call_experts);
   else
-    enqueue_fence(round, plan, rank, call_experts);
+    enqueue_fence(round, plan, index, rank, call_experts);
   machine_.enqueue_host(rank, kDefaultStream, "outputs", [this, &round, rank] {
     note(machine_.read(memory_of(rank).out, {static_cast<std::byte*>(round.out[rank.value()]),
                                              tokens_of(round, rank) * plan_.out_row_bytes()}),
@@ -161,8 +161,8 @@ void SimGroup::enqueue_expert_lists(const RoundPlan& plan, RankId rank) {
 }
 
 // [Order slots], dispatch, sanitize, [slot lists], experts, stage, combine.
-void SimGroup::enqueue_fence(const assay_round& round, const RoundPlan& plan, RankId rank,
-                             const std::function<void()>& experts) {
+void SimGroup::enqueue_fence(const assay_round& round, const RoundPlan& plan, std::int32_t index,
+                             RankId rank, const std::function<void()>& experts) {
   const RankMemory& memory = memory_of(rank);
   const std::uint32_t groups = std::max(tokens_of(round, rank), 1u);
   if (plan_.ordered_slots)
@@ -177,9 +177,10 @@ void SimGroup::enqueue_fence(const assay_round& round, const RoundPlan& plan, Ra
   if (plan_.pulled == one_sided::RowFormat::kE4m3)
     enqueue(rank, "stage", kGroupsThatShare, kernels_.stage(plan_.rows),
             stage_params(plan_, plan, memory));
-  enqueue(rank, "combine", groups,
-          kernels_.combine(plan_.sum, plan_.pulled, plan_.out, plan_.config.top_k),
-          combine_params(plan_, plan, round, rank, memory));
+  one_sided::CombineParams combine = combine_params(plan_, plan, round, rank, memory);
+  combine.parts_log2 = static_cast<std::uint32_t>(index + rank.value()) % 2;  // SPEC KER-2.7
+  enqueue(rank, "combine", groups_of(combine),
+          kernels_.combine(plan_.sum, plan_.pulled, plan_.out, plan_.config.top_k), combine);
 }
 
 // Dispatch, [slot lists], experts, combine.

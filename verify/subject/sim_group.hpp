@@ -45,8 +45,8 @@ class SimGroup {
  private:
   SimGroup(const SimKernels& kernels, GroupPlan plan, const SimOptions& options);
 
-  void enqueue_fence(const assay_round& round, const RoundPlan& plan, RankId rank,
-                     const std::function<void()>& experts);
+  void enqueue_fence(const assay_round& round, const RoundPlan& plan, std::int32_t index,
+                     RankId rank, const std::function<void()>& experts);
   void enqueue_sentinel(const assay_round& round, const RoundPlan& plan, RankId rank,
                         const std::function<void()>& experts);
   template <class Body, class Params>

@@ -19,7 +19,7 @@ const assay_subject& simulated_subject();
 //   longest_run    operations between two choices of the scheduler (default 64)
 //   timeouts       "fire": waits that can never end time out instead of being a deadlock
 //   protocol       fence (default), sentinel, or auto: Sentinel for rounds of few tokens
-//   sentinel_max_tokens  of a round, the most for which auto takes Sentinel (default 256)
+//   sentinel_max_tokens  of a round, the most for which auto takes Sentinel (default 0)
 //   slots          counter (default), or ordered: by Fence too a routing fixes its slots
 int sim_create(const SimKernels& kernels, const assay_group_config* config, void** group,
                assay_message* message);

@@ -3,8 +3,9 @@
 // arithmetic names and stores one row. Decides the start of the phase and what is read (SPEC KER-2,
 // KER-4); which order, format and rounding is reduce.hpp.
 //
-// Grid: max(num_tokens, 1) groups, in any order of admission; one resident group is enough, because
-// the first group to arrive signals, whichever it is (SPEC KER-2.4).
+// Grid: groups_of(p), 2^parts_log2 of them for each token's row, in any order of admission; one
+// resident group is enough, because the first group to arrive signals, whichever it is (SPEC
+// KER-2.4).
 #pragma once
 
 #include "cuda/kernels/one_sided/barrier.hpp"
@@ -20,9 +21,14 @@ struct CombineShared {
   static constexpr SharedWord taken() { return {0}; }
   static constexpr SharedWord failed() { return {1}; }
   static constexpr SharedWord wait_failed() { return {2}; }
-  static constexpr std::uint32_t kWords = 3;
+  static constexpr SharedWord phase() { return {3}; }
+  static constexpr std::uint32_t kWords = 4;
 };
 enum class CombineRole : std::uint32_t { kWait, kSignalAndWait, kGiveUp };
+struct CombineStart {
+  CombineRole role;
+  std::uint32_t phase;
+};
 
 // A token's row of the tables that dispatch left: rank and slot of each pick, or kNoTarget.
 template <int kTopK>
@@ -60,12 +66,12 @@ struct Leaves {
   }
 };
 
+template <Ops O>
+ASSAY_HD std::uint32_t token_of(O& ops, const CombineParams& p);
 template <int kTopK, Ops O>
 ASSAY_HD void load_targets(O& ops, const CombineParams& p, TokenTargets<kTopK>& targets);
 template <Ops O>
-ASSAY_HD CombineRole share_role(O& ops, const Arrival& arrival);
-template <Ops O>
-ASSAY_HD void leave_phase(O& ops, const GroupParams& group, std::uint32_t phase);
+ASSAY_HD CombineStart start_combine(O& ops, const GroupParams& group);
 template <Ops O>
 ASSAY_HD bool peers_are_ready(O& ops, const GroupParams& group, std::uint64_t flag);
 template <class Arithmetic, int kTopK, Ops O>
@@ -79,37 +85,38 @@ template <class Arithmetic, BitFormat In, BitFormat Out, int kTopK, Ops O>
 ASSAY_HD void combine(O& ops, const CombineParams& p) {
   ops.wait_for_grid(Site::kCombineWaitForGrid);
   const GroupParams& group = p.group;
-  const std::uint32_t phase = ops.load(as<std::uint32_t>, weak, Site::kCombineReadPhase,
-                                       group.window.of(ops.rank()).at(group.at.phase));
-  // Group 0 will probably be the first to arrive: it fences while it learns whether it is.
+  // Group 0 will probably be the first to arrive: it fences while it learns whether it is. In the
+  // threads that do, before they load anything, which a fence would wait for.
   const bool has_released = ops.cta() == 0;
   if (has_released) release_to_peers(ops, group, Site::kCombineRelease);
-  const CombineRole role =
-      share_role(ops, arrive(ops, group, !is_sole_group(ops), group.at.combine_head_ticket,
-                             {Site::kCombineHeadTicket, Site::kCombineReadStatus}));
+  const bool sums = token_of(ops, p) < p.num_tokens;
+  TokenTargets<kTopK> targets;
+  if (sums) load_targets(ops, p, targets);
+  const CombineStart start = start_combine(ops, group);
+  if (start.role == CombineRole::kGiveUp) return;
 
-  const std::uint64_t flag = FlagWord::make(group.layout_digest, phase + 1);
-  if (role == CombineRole::kSignalAndWait) {
+  const std::uint64_t flag = FlagWord::make(group.layout_digest, start.phase);
+  if (start.role == CombineRole::kSignalAndWait) {
     if (!has_released) release_to_peers(ops, group, Site::kCombineRelease);
     signal_peers(ops, group, group.at.combine_flags, flag, Site::kCombineFlag);
   }
-  leave_phase(ops, group, phase);
-  if (role == CombineRole::kGiveUp) return;
   // While the flags are on their way the rows are found: behind the flags stands the pull alone.
-  const bool sums = ops.cta() < p.num_tokens;
-  TokenTargets<kTopK> targets;
-  if (sums) load_targets(ops, p, targets);
   const auto rows =
       find_rows<Arithmetic>(ops, p, std::uint64_t{p.hidden_size} * sizeof(In), targets);
   if (peers_are_ready(ops, group, flag) && sums)
     sum_token<Arithmetic, In, Out, kTopK>(ops, p, rows);
 }
 
+template <Ops O>
+ASSAY_HD std::uint32_t token_of(O& ops, const CombineParams& p) {
+  return ops.cta() >> p.parts_log2;
+}
+
 template <int kTopK, Ops O>
 ASSAY_HD void load_targets(O& ops, const CombineParams& p, TokenTargets<kTopK>& targets) {
   const GroupParams& group = p.group;
   const Address own = group.window.of(ops.rank());
-  const std::uint64_t row = std::uint64_t{ops.cta()} * kTopK * 4;
+  const std::uint64_t row = std::uint64_t{token_of(ops, p)} * kTopK * 4;
   ASSAY_UNROLL
   for (int k = 0; k < kTopK; ++k)
     targets.rank[k] =
@@ -123,37 +130,27 @@ ASSAY_HD void load_targets(O& ops, const CombineParams& p, TokenTargets<kTopK>& 
 }
 
 // The first group of the launch signals. After a failure of this or an earlier phase nothing may be
-// signalled or pulled (SPEC KER-3.3). One answer for the whole group.
+// signalled or pulled (SPEC KER-3.3). One answer for the whole group, with the phase that dispatch
+// has left, which is also that of combine's flags.
 template <Ops O>
-ASSAY_HD CombineRole share_role(O& ops, const Arrival& arrival) {
+ASSAY_HD CombineStart start_combine(O& ops, const GroupParams& group) {
   if (ops.thread() == 0) {
+    const std::uint32_t phase = ops.load(as<std::uint32_t>, weak, Site::kCombineReadPhase,
+                                         group.window.of(ops.rank()).at(group.at.phase));
+    const Arrival arrival = arrive(ops, group, !is_sole_group(ops), group.at.combine_ticket,
+                                   {Site::kCombineTicket, Site::kCombineReadStatus});
     ops.shared_store(Site::kCombineShareRole, CombineShared::taken(), arrival.taken);
     ops.shared_store(Site::kCombineShareRole, CombineShared::failed(), arrival.failed);
+    ops.shared_store(Site::kCombineShareRole, CombineShared::phase(), phase);
     ops.shared_store(Site::kCombineShareFailure, CombineShared::wait_failed(), 0u);
   }
   ops.barrier(Site::kCombineRoleKnown);
   const std::uint32_t taken = ops.shared_load(Site::kCombineShareRole, CombineShared::taken());
   const std::uint32_t failed = ops.shared_load(Site::kCombineShareRole, CombineShared::failed());
-  return failed != 0  ? CombineRole::kGiveUp
-         : taken == 0 ? CombineRole::kSignalAndWait
-                      : CombineRole::kWait;
-}
-
-// Behind the barrier that every thread of the group has come to with the phase in hand: the last
-// group of the launch to come here resets the tickets and advances the phase. It does so while the
-// flags are on their way, so that the kernel ends with the last sum (SPEC KER-2.5).
-template <Ops O>
-ASSAY_HD void leave_phase(O& ops, const GroupParams& group, std::uint32_t phase) {
-  if (ops.thread() != 0) return;
-  const Address own = group.window.of(ops.rank());
-  const std::uint32_t done = is_sole_group(ops)
-                                 ? 0
-                                 : ops.atomic_add(acq_rel_gpu, Site::kCombineTailTicket,
-                                                  own.at(group.at.combine_tail_ticket), 1u);
-  if (done + 1 != ops.num_ctas()) return;
-  ops.store(weak, Site::kCombineResetTicket, own.at(group.at.combine_head_ticket), 0u);
-  ops.store(weak, Site::kCombineResetTicket, own.at(group.at.combine_tail_ticket), 0u);
-  ops.store(weak, Site::kCombineAdvancePhase, own.at(group.at.phase), phase + 1);
+  const CombineRole role = failed != 0  ? CombineRole::kGiveUp
+                           : taken == 0 ? CombineRole::kSignalAndWait
+                                        : CombineRole::kWait;
+  return {role, ops.shared_load(Site::kCombineShareRole, CombineShared::phase())};
 }
 
 // Waits for all peers. False for every thread of a group of which one has waited in vain (SPEC
@@ -174,7 +171,7 @@ ASSAY_HD Leaves<leaves_of<Arithmetic>(kTopK)> find_rows(O& ops, const CombinePar
   const GroupParams& group = p.group;
   const auto me = static_cast<std::uint64_t>(ops.rank().value());
   Leaves<leaves_of<Arithmetic>(kTopK)> rows;
-  if (ops.cta() >= p.num_tokens) return rows;
+  if (token_of(ops, p) >= p.num_tokens) return rows;
   ASSAY_UNROLL
   for (int k = 0; k < kTopK; ++k) {
     const std::uint32_t rank = targets.rank[k];
@@ -216,9 +213,12 @@ ASSAY_HD void sum_words(O& ops, const WordType (&word)[kLeaves], std::uint32_t c
 template <class Arithmetic, BitFormat In, BitFormat Out, class WordType, int kLeaves, Ops O>
 ASSAY_HD void sum_token_by(O& ops, const CombineParams& p, const Leaves<kLeaves>& rows) {
   constexpr int kPerWord = static_cast<int>(sizeof(WordType) / sizeof(In));
-  const Address out = p.out.at(std::uint64_t{ops.cta()} * p.hidden_size * sizeof(Out));
+  const Address out = p.out.at(std::uint64_t{token_of(ops, p)} * p.hidden_size * sizeof(Out));
   const std::uint64_t vectors = std::uint64_t{p.hidden_size} * sizeof(In) / sizeof(WordType);
-  for (std::uint64_t v = ops.thread(); v < vectors; v += ops.group_size()) {
+  const std::uint32_t part = ops.cta() & ((1u << p.parts_log2) - 1);
+  const std::uint64_t step = std::uint64_t{ops.group_size()} << p.parts_log2;
+  for (std::uint64_t v = std::uint64_t{part} * ops.group_size() + ops.thread(); v < vectors;
+       v += step) {
     Address from[kLeaves];
     WordType word[kLeaves] = {};  // zero bytes are +0: what a hole or an unused leaf adds
     ASSAY_UNROLL

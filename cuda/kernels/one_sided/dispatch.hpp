@@ -7,30 +7,38 @@
 #pragma once
 
 #include "cuda/kernels/one_sided/barrier.hpp"
+#include "cuda/kernels/one_sided/pieces.hpp"
 #include "cuda/kernels/one_sided/rows.hpp"
 #include "cuda/kernels/one_sided/statistics.hpp"
 
 namespace assay::one_sided {
 inline namespace bodies {  // a mutant's copy has a name of its own here
 
-// Shared words of a dispatch group: the rank and then the slot of each pick, and one verdict.
+// Shared words of a dispatch group: the rank of each pick, the slot of each that sends and that
+// rank's window, and one verdict.
 template <int kTopK>
 struct DispatchShared {
   static constexpr SharedWord rank(int k) { return {static_cast<std::uint32_t>(k)}; }
   static constexpr SharedWord slot(int k) { return {static_cast<std::uint32_t>(kTopK + k)}; }
-  static constexpr SharedWord last() { return {static_cast<std::uint32_t>(2 * kTopK)}; }
-  static constexpr std::uint32_t kWords = 2 * kTopK + 1;
+  static constexpr SharedWord window_low(int k) {
+    return {static_cast<std::uint32_t>(2 * kTopK + k)};
+  }
+  static constexpr SharedWord window_high(int k) {
+    return {static_cast<std::uint32_t>(3 * kTopK + k)};
+  }
+  static constexpr SharedWord last() { return {static_cast<std::uint32_t>(4 * kTopK)}; }
+  static constexpr std::uint32_t kWords = 4 * kTopK + 1;
 };
 
 template <int kTopK, Ops O>
 ASSAY_HD std::uint32_t load_id(O& ops, const DispatchParams& p, std::uint32_t token,
                                std::uint32_t k, Site site);
 template <int kTopK, Ops O>
-ASSAY_HD void send_token(O& ops, const DispatchParams& p, InFlight<TokenRows, kInFlight>& moving,
-                         std::uint32_t first_id);
+ASSAY_HD void send_token(O& ops, const DispatchParams& p, InFlight<WholeRow, kInFlight>& moving,
+                         const OtherRows& others, std::uint32_t first_id);
 template <int kTopK, Ops O>
 ASSAY_HD bool is_last_group(O& ops, Address ticket);
-template <int kTopK, Ops O>
+template <Ops O>
 ASSAY_HD void publish_counts(O& ops, const DispatchParams& p);
 
 template <int kTopK, Ops O>
@@ -46,24 +54,27 @@ ASSAY_HD void dispatch(O& ops, const DispatchParams& p) {
   // Only the last group writes these words, after every group has taken its ticket.
   const std::uint32_t failed =
       ops.load(as<std::uint32_t>, weak, Site::kDispatchReadPhase, own.at(group.at.status));
-  const TokenRows rows{p, ops.cta(), Site::kDispatchReadPayload};
-  InFlight<TokenRows, kInFlight> moving{rows};
+  const WholeRow row{p, ops.cta(), Site::kDispatchReadPayload};
+  InFlight<WholeRow, kInFlight> moving{row};
+  OtherRows others{p, ops.cta(), Site::kDispatchReadPayload};
   if (sends) moving.load(ops, ops.thread());
+  if (sends) others.load(ops);
   const std::uint32_t phase =
       ops.load(as<std::uint32_t>, weak, Site::kDispatchReadPhase, own.at(group.at.phase));
   if (failed != 0) return;  // SPEC KER-3.3
 
-  if (sends) send_token<kTopK>(ops, p, moving, first_id);
+  if (sends) send_token<kTopK>(ops, p, moving, others, first_id);
   if (!is_last_group<kTopK>(ops, own.at(group.at.dispatch_ticket))) return;
 
-  publish_counts<kTopK>(ops, p);
+  if (!sends || !is_sole_group(ops)) publish_counts(ops, p);
   publish_statistics(ops, p);
   const std::uint64_t flag = FlagWord::make(group.layout_digest, phase + 1);
   release_to_peers(ops, group, Site::kDispatchRelease);
   signal_peers(ops, group, group.at.dispatch_flags, flag, Site::kDispatchFlag);
   if (ops.thread() == 0) {
     ops.store(weak, Site::kDispatchResetTicket, own.at(group.at.dispatch_ticket), 0u);
-    ops.store(weak, Site::kDispatchAdvancePhase, own.at(group.at.phase), phase + 1);
+    ops.store(weak, Site::kDispatchResetTicket, own.at(group.at.combine_ticket), 0u);
+    ops.store(weak, Site::kDispatchAdvancePhase, own.at(group.at.phase), phase + 2);
   }
   // No barrier behind it: the acquires reach whoever needs them at the end of the kernel.
   wait_for_peers(ops, group, group.at.dispatch_flags, flag,
@@ -76,10 +87,9 @@ ASSAY_HD constexpr std::uint32_t target_of(const DispatchParams& p, std::uint32_
   const ExpertSplit& split = p.experts;
   if (wire_id >= split.num_experts) return kNoTarget;  // -1 and INT_MIN are large as unsigned
   const std::uint32_t in_larger = split.ranks_with_one_more * (split.experts_per_rank + 1);
-  const bool larger = wire_id < in_larger;  // one division, which takes longer than all the rest
   const std::uint32_t rank =
-      (larger ? 0 : split.ranks_with_one_more) +
-      (wire_id - (larger ? 0 : in_larger)) / (split.experts_per_rank + (larger ? 1 : 0));
+      wire_id < in_larger ? split.one_more.times(wire_id)
+                          : split.ranks_with_one_more + split.even.times(wire_id - in_larger);
   return p.group.alive.has(rank) ? rank : kNoTarget;
 }
 
@@ -108,46 +118,20 @@ ASSAY_HD void share_targets(O& ops, const DispatchParams& p, std::uint32_t token
 template <int kTopK, class Shared, Ops O>
 ASSAY_HD std::uint32_t rank_to_send_to(O& ops, std::uint32_t k, Site share) {
   std::uint32_t rank = ops.shared_load(share, Shared::rank(static_cast<int>(k)));
-  for (std::uint32_t j = 0; j < k; ++j)
-    if (ops.shared_load(share, Shared::rank(static_cast<int>(j))) == rank) rank = kNoTarget;
+  ASSAY_UNROLL
+  for (int j = 0; j < kTopK; ++j)  // a loop to k would be code for every length
+    if (j < static_cast<int>(k) && ops.shared_load(share, Shared::rank(j)) == rank)
+      rank = kNoTarget;
   return rank;
 }
 
-// The rows that one payload of the token becomes at the targets that the group has shared.
+// The slot of each pick that sends, and the window that it sends to: one thread finds that out for
+// all. A launch of one group counts nothing, because its token is the first at each target.
 template <int kTopK, Ops O>
-ASSAY_HD RowCopies<kTopK> copies_of(O& ops, const DispatchParams& p, std::uint32_t i) {
-  using Shared = DispatchShared<kTopK>;
-  const PayloadParams& payload = p.payload[i];
-  const std::uint64_t bytes = payload.bytes_per_token;
-  const auto me = static_cast<std::uint64_t>(ops.rank().value());
-  const std::uint64_t block = payload.recv_offset + me * p.group.max_tokens_per_rank * bytes;
-  RowCopies<kTopK> copies{{}, 0, bytes, payload.vector_bytes};
-  ASSAY_UNROLL
-  for (int k = 0; k < kTopK; ++k) {
-    const std::uint32_t slot = ops.shared_load(Site::kDispatchShareTarget, Shared::slot(k));
-    const std::uint32_t rank = ops.shared_load(Site::kDispatchShareTarget, Shared::rank(k));
-    if (slot == kNoTarget) continue;
-    copies.present |= 1u << k;
-    copies.row[k] =
-        p.group.window.of(RankId(static_cast<std::int32_t>(rank))).at(block + slot * bytes);
-  }
-  return copies;
-}
-
-// `moving` has the first vectors of the token's rows under way: they do not depend on where the
-// token goes. A launch of one group counts nothing, because its token is the first at each target.
-template <int kTopK, Ops O>
-ASSAY_HD void send_token(O& ops, const DispatchParams& p, InFlight<TokenRows, kInFlight>& moving,
-                         std::uint32_t first_id) {
+ASSAY_HD void share_slots(O& ops, const DispatchParams& p, std::uint32_t token) {
   using Shared = DispatchShared<kTopK>;
   const GroupParams& group = p.group;
   const Address own = group.window.of(ops.rank());
-  const std::uint32_t token = moving.rows.token;
-
-  share_targets<kTopK, Shared>(ops, p, token, first_id, Site::kDispatchReadIds,
-                               Site::kDispatchShareTarget);
-  ops.barrier(Site::kDispatchTargetsReady);
-
   for (std::uint32_t k = ops.thread(); k < kTopK; k += ops.group_size()) {
     const std::uint32_t rank = rank_to_send_to<kTopK, Shared>(ops, k, Site::kDispatchShareTarget);
     std::uint32_t slot = kNoTarget;
@@ -159,26 +143,79 @@ ASSAY_HD void send_token(O& ops, const DispatchParams& p, InFlight<TokenRows, kI
                  ? 0
                  : ops.atomic_add(relaxed_gpu, Site::kDispatchTakeSlot,
                                   own.at(group.at.send_counters + std::uint64_t{rank} * 4), 1u);
-    ops.shared_store(Site::kDispatchShareTarget, Shared::slot(static_cast<int>(k)), slot);
-    const std::uint64_t entry = (std::uint64_t{token} * kTopK + k) * 4;
-    ops.store(weak, Site::kDispatchRecordTarget, own.at(group.at.target_rank + entry), rank);
-    ops.store(weak, Site::kDispatchRecordTarget, own.at(group.at.target_slot + entry), slot);
+    const auto pick = static_cast<int>(k);
+    ops.shared_store(Site::kDispatchShareTarget, Shared::slot(pick), slot);
+    if (rank == kNoTarget) continue;
+    const Address window = group.window.of(RankId(static_cast<std::int32_t>(rank)));
+    ops.shared_store(Site::kDispatchShareTarget, Shared::window_low(pick), window.low());
+    ops.shared_store(Site::kDispatchShareTarget, Shared::window_high(pick), window.high());
   }
+}
+
+// For combine: the rank and slot of each pick that sends. Nobody waits for these stores.
+template <int kTopK, Ops O>
+ASSAY_HD void record_targets(O& ops, const DispatchParams& p, std::uint32_t token) {
+  using Shared = DispatchShared<kTopK>;
+  const Address own = p.group.window.of(ops.rank());
+  for (std::uint32_t k = ops.thread(); k < kTopK; k += ops.group_size()) {
+    const auto pick = static_cast<int>(k);
+    const std::uint32_t slot = ops.shared_load(Site::kDispatchShareTarget, Shared::slot(pick));
+    const std::uint32_t rank = ops.shared_load(Site::kDispatchShareTarget, Shared::rank(pick));
+    const std::uint64_t entry = (std::uint64_t{token} * kTopK + k) * 4;
+    ops.store(weak, Site::kDispatchRecordTarget, own.at(p.group.at.target_rank + entry),
+              slot == kNoTarget ? kNoTarget : rank);
+    ops.store(weak, Site::kDispatchRecordTarget, own.at(p.group.at.target_slot + entry), slot);
+  }
+}
+
+// The rows that one payload of the token becomes, as share_slots() has found them.
+template <int kTopK, Ops O>
+ASSAY_HD RowCopies<kTopK> copies_of(O& ops, const DispatchParams& p, std::uint32_t i) {
+  using Shared = DispatchShared<kTopK>;
+  const PayloadParams& payload = p.payload[i];
+  const std::uint64_t bytes = payload.bytes_per_token;
+  const auto me = static_cast<std::uint64_t>(ops.rank().value());
+  const std::uint64_t block = payload.recv_offset + me * p.group.max_tokens_per_rank * bytes;
+  RowCopies<kTopK> copies{{}, 0, bytes, payload.vector_bytes};
+  ASSAY_UNROLL
+  for (int k = 0; k < kTopK; ++k) {
+    const std::uint32_t slot = ops.shared_load(Site::kDispatchShareTarget, Shared::slot(k));
+    if (slot == kNoTarget) continue;
+    const Address window =
+        Address::of_words(ops.shared_load(Site::kDispatchShareTarget, Shared::window_low(k)),
+                          ops.shared_load(Site::kDispatchShareTarget, Shared::window_high(k)));
+    copies.present |= 1u << k;
+    copies.row[k] = window.at(block + slot * bytes);
+  }
+  return copies;
+}
+
+template <int kTopK, Ops O>
+ASSAY_HD void publish_sole_token(O& ops, const DispatchParams& p);
+
+// `moving` and `others` have the first vectors and pieces of the token's rows under way: they do
+// not depend on where the token goes.
+template <int kTopK, Ops O>
+ASSAY_HD void send_token(O& ops, const DispatchParams& p, InFlight<WholeRow, kInFlight>& moving,
+                         const OtherRows& others, std::uint32_t first_id) {
+  using Shared = DispatchShared<kTopK>;
+  const std::uint32_t token = moving.rows.token;
+  share_targets<kTopK, Shared>(ops, p, token, first_id, Site::kDispatchReadIds,
+                               Site::kDispatchShareTarget);
+  ops.barrier(Site::kDispatchTargetsReady);
+  share_slots<kTopK>(ops, p, token);
+  if (is_sole_group(ops)) publish_sole_token<kTopK>(ops, p);
   ops.barrier(Site::kDispatchTargetsReady);
 
-  const TokenRows& rows = moving.rows;
   const RowCopies<kTopK> whole = copies_of<kTopK>(ops, p, p.vectors.whole_payload);
-  moving.all(
-      ops,
-      [&](std::uint32_t v, const Vec16& vector) {
-        store_whole_vector(ops, relaxed_sys, Site::kDispatchStorePayload, whole,
-                           v - rows.whole().first, vector);
-      },
-      [&](std::uint32_t v, const Vec16& vector) {
-        const std::uint32_t payload = rows.payload_of(v);
-        store_row_vector(ops, relaxed_sys, Site::kDispatchStorePayload,
-                         copies_of<kTopK>(ops, p, payload), v, vector);
-      });
+  moving.all(ops, [&](std::uint32_t v, const Vec16& vector) {
+    store_whole_vector(ops, relaxed_sys, Site::kDispatchStorePayload, whole, v, vector);
+  });
+  others.each(ops, [&](std::uint32_t payload, std::uint32_t number, const Vec16& piece) {
+    store_piece(ops, relaxed_sys, Site::kDispatchStorePayload, copies_of<kTopK>(ops, p, payload),
+                number, piece);
+  });
+  record_targets<kTopK>(ops, p, token);
 }
 
 // Whether this group is the last of the launch to have sent its token. Its acquire, and the others'
@@ -198,34 +235,51 @@ ASSAY_HD bool is_last_group(O& ops, Address ticket) {
   return ops.shared_load(Site::kDispatchShareLast, Shared::last()) != 0;
 }
 
-// Tells every living peer how many rows came from this rank, empties the counters for the next
-// round (only the last group touches them now), and says of dead ranks that nothing came (SPEC
-// KER-1.6).
-template <int kTopK, Ops O>
-ASSAY_HD void publish_counts(O& ops, const DispatchParams& p) {
+// Tells every living peer how many rows came from this rank, and says of dead ranks that nothing
+// came (SPEC KER-1.6).
+template <Ops O, class CountOf>
+ASSAY_HD void publish(O& ops, const DispatchParams& p, const CountOf& count_of) {
   const GroupParams& group = p.group;
-  const Address own = group.window.of(ops.rank());
+  const auto count_at = [&](RankId at, std::uint32_t source) {
+    return group.window.of(at).at(group.at.recv_counters + std::uint64_t{source} * 4);
+  };
   const auto me = static_cast<std::uint32_t>(ops.rank().value());
   for (std::uint32_t peer = first_peer(ops); peer < group.ep_size; peer += ops.group_size()) {
     if (!group.alive.has(peer)) {  // what an earlier round left there is not of this one
-      ops.store(weak, Site::kDispatchClearDeadCount,
-                own.at(group.at.recv_counters + std::uint64_t{peer} * 4), 0u);
+      ops.store(weak, Site::kDispatchClearDeadCount, count_at(ops.rank(), peer), 0u);
       continue;
     }
-    std::uint32_t count = 0;
-    if (!is_sole_group(ops)) {
-      const Address sent = own.at(group.at.send_counters + std::uint64_t{peer} * 4);
-      count = ops.load(as<std::uint32_t>, weak, Site::kDispatchReadCount, sent);
-      ops.store(weak, Site::kDispatchResetCount, sent, 0u);
-    } else if (p.num_tokens != 0) {  // the only token's row, if any of its picks is there
-      for (int k = 0; k < kTopK; ++k)
-        if (ops.shared_load(Site::kDispatchShareTarget, DispatchShared<kTopK>::rank(k)) == peer)
-          count = 1;
-    }
-    const Address cell = group.window.of(RankId(static_cast<std::int32_t>(peer)))
-                             .at(group.at.recv_counters + std::uint64_t{me} * 4);
-    ops.store(relaxed_sys, Site::kDispatchStoreCount, cell, count);
+    ops.store(relaxed_sys, Site::kDispatchStoreCount,
+              count_at(RankId(static_cast<std::int32_t>(peer)), me), count_of(peer));
   }
+}
+
+// What the launch's groups have counted. Only the last group touches the counters now, and empties
+// them for the next round.
+template <Ops O>
+ASSAY_HD void publish_counts(O& ops, const DispatchParams& p) {
+  const GroupParams& group = p.group;
+  const Address own = group.window.of(ops.rank());
+  publish(ops, p, [&](std::uint32_t peer) {
+    const Address sent = own.at(group.at.send_counters + std::uint64_t{peer} * 4);
+    const std::uint32_t count = ops.load(as<std::uint32_t>, weak, Site::kDispatchReadCount, sent);
+    ops.store(weak, Site::kDispatchResetCount, sent, 0u);
+    return count;
+  });
+}
+
+// Of a launch of one group with a token: its row, if any of its picks is there. As early as that is
+// known.
+template <int kTopK, Ops O>
+ASSAY_HD void publish_sole_token(O& ops, const DispatchParams& p) {
+  publish(ops, p, [&](std::uint32_t peer) {
+    std::uint32_t count = 0;
+    ASSAY_UNROLL
+    for (int k = 0; k < kTopK; ++k)
+      if (ops.shared_load(Site::kDispatchShareTarget, DispatchShared<kTopK>::rank(k)) == peer)
+        count = 1;
+    return count;
+  });
 }
 
 }  // namespace bodies

@@ -3,6 +3,8 @@
 // ranks; the layout digest in every flag word proves it (SPEC KER-2.2).
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include "cuda/kernels/one_sided/workspace.hpp"
@@ -20,9 +22,25 @@ inline constexpr std::uint32_t kMaxRanks = 256;  // four mask words; TensorRT-LL
 struct AliveRanks {
   std::uint64_t word[kMaxRanks / 64];
   ASSAY_HD constexpr bool has(std::uint32_t rank) const {
-    return (word[rank / 64] >> (rank % 64)) & 1;
+    const std::uint64_t ranks = rank < 64 ? word[0] : word[rank / 64];  // mostly no index is needed
+    return (ranks >> (rank % 64)) & 1;
   }
 };
+
+// Dividing by a number d that a launch knows, by one multiplication: n / d = n * ceil(2^32 / d) /
+// 2^32 as long as n * d < 2^32, because the factor is too large by less than d / 2^32 and n / d is
+// at least 1 / d below the next whole number. For d = 1 the factor has no 32 bits and is 0.
+struct Reciprocal {
+  std::uint32_t factor;
+  static constexpr Reciprocal of(std::uint32_t d) {
+    return {d <= 1 ? 0 : static_cast<std::uint32_t>(((std::uint64_t{1} << 32) + d - 1) / d)};
+  }
+  ASSAY_HD constexpr std::uint32_t times(std::uint32_t n) const {
+    return factor == 0 ? n : static_cast<std::uint32_t>(std::uint64_t{n} * factor >> 32);
+  }
+};
+
+inline constexpr std::int32_t kMaxExperts = 65'535;  // so that Reciprocal is exact
 
 // Contiguous placement (SPEC KER-1.1): the first `ranks_with_one_more` ranks own
 // `experts_per_rank` + 1 experts, the others experts_per_rank.
@@ -30,6 +48,7 @@ struct ExpertSplit {
   std::uint32_t num_experts;
   std::uint32_t experts_per_rank;
   std::uint32_t ranks_with_one_more;
+  Reciprocal one_more, even;  // of experts_per_rank + 1 and of experts_per_rank
 };
 
 struct GroupParams {
@@ -45,7 +64,8 @@ struct PayloadParams {
   Address rows;               // [t, bytes_per_token], this rank's own memory
   std::uint64_t recv_offset;  // of [ep, max, bytes_per_token] in every rank's window
   std::uint32_t bytes_per_token;
-  std::uint32_t vector_bytes;  // widest of 16 8 4 2 1 that every row's two ends allow
+  std::uint16_t vector_bytes;     // widest of 16 8 4 2 1 that every row's two ends allow
+  std::uint16_t vector_log2 = 0;  // of it: describe_token()
 };
 
 // A run of the vectors of something that travels as vectors: whole ones, side by side in memory.
@@ -56,11 +76,13 @@ struct WholeVectors {
 
 // The vectors of all payloads of a token, one payload after another, each padded to whole ones. Six
 // payloads of 4 GiB have fewer than 2^31. The longest payload of whole vectors, mostly the hidden
-// state, is `whole`: its vectors need no search for their payload.
+// state, is `whole`: its vectors need no search for their payload. Fence moves the other payloads
+// in pieces of their vector_bytes.
 struct TokenVectors {
   std::uint32_t count = 0;
   WholeVectors whole;
-  std::uint32_t whole_payload = 0;
+  std::uint32_t whole_payload = 0;      // any, where `whole` has none
+  std::uint32_t most_other_pieces = 0;  // of one payload
 };
 
 // Words that dispatch by Fence brings to all ranks (SPEC KER-1.8).
@@ -73,11 +95,11 @@ struct DispatchParams {
   GroupParams group;
   ExpertSplit experts;
   std::uint32_t num_tokens;
-  std::uint32_t num_payloads;
-  bool ordered_slots;  // order_slots has run: slots are read, not taken (SPEC KER-1.7)
-  Address topk_ids;    // int32 [t, top_k], this rank's own memory
+  std::uint16_t num_payloads;
+  bool ordered_slots;    // order_slots has run: slots are read, not taken (SPEC KER-1.7)
+  TokenVectors vectors;  // of `payload`: describe_token(), so that no group counts them
+  Address topk_ids;      // int32 [t, top_k], this rank's own memory
   PayloadParams payload[kMaxPayloads];
-  TokenVectors vectors;  // of `payload`: vectors_of_token(), so that no group counts them
   StatisticsParams statistics;
 };
 
@@ -86,17 +108,36 @@ ASSAY_HD constexpr std::uint64_t landing_vectors(std::uint64_t bytes) {
   return (bytes + sizeof(Vec16) - 1) / sizeof(Vec16);
 }
 
-constexpr TokenVectors vectors_of_token(const DispatchParams& p) {
-  TokenVectors vectors;
+ASSAY_HD constexpr std::uint32_t pieces_of(const PayloadParams& payload) {
+  return payload.bytes_per_token >> payload.vector_log2;
+}
+
+// Fills what follows from the payloads; nothing is dispatched without it.
+constexpr void describe_token(DispatchParams& p) {
+  p.vectors = {};
   for (std::uint32_t i = 0; i < p.num_payloads; ++i) {
     const auto here = static_cast<std::uint32_t>(landing_vectors(p.payload[i].bytes_per_token));
-    if (p.payload[i].vector_bytes == sizeof(Vec16) && here > vectors.whole.count) {
-      vectors.whole = {vectors.count, here};
-      vectors.whole_payload = i;
+    if (p.payload[i].vector_bytes == sizeof(Vec16) && here > p.vectors.whole.count) {
+      p.vectors.whole = {p.vectors.count, here};
+      p.vectors.whole_payload = i;
     }
-    vectors.count += here;
+    p.vectors.count += here;
   }
-  return vectors;
+  for (std::uint32_t i = 0; i < p.num_payloads; ++i) {
+    p.payload[i].vector_log2 =
+        static_cast<std::uint16_t>(std::countr_zero(p.payload[i].vector_bytes));
+    if (i != p.vectors.whole_payload || p.vectors.whole.count == 0)
+      p.vectors.most_other_pieces = std::max(p.vectors.most_other_pieces, pieces_of(p.payload[i]));
+  }
+}
+
+// Neighbouring threads that move a payload other than `whole` together: a warp.
+inline constexpr std::uint32_t kPieceTeam = 32;
+
+// Threads with which each whole vector of a token, and each other payload's team, has its own.
+constexpr std::uint64_t vectors_and_teams(const DispatchParams& p) {
+  const std::uint64_t whole = p.vectors.whole.count;
+  return whole + kPieceTeam * (p.num_payloads - (whole != 0 ? 1u : 0u));
 }
 
 struct OrderSlotsParams {
@@ -147,10 +188,16 @@ struct CombineParams {
   GroupParams group;
   std::uint32_t num_tokens;
   std::uint32_t hidden_size;
+  std::uint32_t parts_log2;    // 2^parts_log2 groups share each token's row (SPEC KER-2.7)
   std::uint32_t vector_bytes;  // widest that rows, staged rows and out allow
   std::uint64_t rows_offset;   // of the rows to pull, [ep, max, h] in every rank's window
   Address out;                 // [t, h], this rank's own memory
 };
+
+// Groups of a launch of combine by Fence.
+ASSAY_HD constexpr std::uint32_t groups_of(const CombineParams& p) {
+  return (p.num_tokens == 0 ? 1 : p.num_tokens) << p.parts_log2;
+}
 
 // How many banks of slots and cells there are, how far apart, and who waits (SPEC KER-6.4,
 // KER-6.6). All of it but `waiters` follows from the group's capacity alone.

@@ -147,9 +147,10 @@ struct TokenRows {
 
 // What a thread has of a row under way: from vector `first` on, every group_size-th. `Rows` has
 // vectors(), how many there are, whole(), those that one load brings, whole_row(), where they lie,
-// vector(ops, v), which loads any, and `read`, the site. Loads of whole vectors are issued one
-// behind the other; what uses a vector comes later, so that they take one latency together. All
-// other vectors come behind them, one by one, by code that is there once.
+// `read`, the site, and, where there are others than whole ones, vector(ops, v), which loads any.
+// Loads of whole vectors are issued one behind the other; what uses a vector comes later, so that
+// they take one latency together. All other vectors come behind them, one by one, by code that is
+// there once.
 template <class Rows, int kDepth>
 struct InFlight {
   const Rows& rows;
@@ -168,6 +169,10 @@ struct InFlight {
       else if (v < rows.vectors())
         others |= 1u << i;
     }
+    if constexpr (requires { rows.vector(ops, first); }) load_others(ops, first, others);
+  }
+  template <Ops O>
+  ASSAY_HD void load_others(O& ops, std::uint32_t first, std::uint32_t others) {
     ASSAY_NO_UNROLL
     for (int i = 0; others >> i != 0; ++i) {
       if (((others >> i) & 1) == 0) continue;

@@ -25,18 +25,17 @@ struct SentinelOffsets {
 // Byte offsets into a rank's window. The regions are fixed for the life of a group: capacities set
 // them, not a round's sizes, so no round's dispatch can reach what another's combine still pulls.
 struct WorkspaceOffsets {
-  std::uint64_t phase;                // u32: signals sent so far; dispatch and combine take turns
-  std::uint64_t status;               // StatusWord
-  std::uint64_t dispatch_ticket;      // u32: groups of the running dispatch that are done
-  std::uint64_t combine_head_ticket;  // u32: groups of the running combine that have started
-  std::uint64_t combine_tail_ticket;  // u32: groups of the running combine that are done
-  std::uint64_t dispatch_flags;       // u64 [ep]: flag word of each source
-  std::uint64_t combine_flags;        // u64 [ep]
-  std::uint64_t send_counters;        // u32 [ep]: slots taken at each target, zero between rounds
-  std::uint64_t recv_counters;        // u32 [ep]: rows that came from each source
-  std::uint64_t statistics;           // i32 [ep, words of the round]: what each source told
-  std::uint64_t target_rank;          // i32 [t, top_k], -1 where nothing was sent
-  std::uint64_t target_slot;          // i32 [t, top_k], -1 where nothing was sent
+  std::uint64_t phase;            // u32: two for each dispatch so far, which alone writes it
+  std::uint64_t status;           // StatusWord
+  std::uint64_t dispatch_ticket;  // u32: groups of the running dispatch that are done
+  std::uint64_t combine_ticket;   // u32: groups of the last combine that have started
+  std::uint64_t dispatch_flags;   // u64 [ep]: flag word of each source
+  std::uint64_t combine_flags;    // u64 [ep]
+  std::uint64_t send_counters;    // u32 [ep]: slots taken at each target, zero between rounds
+  std::uint64_t recv_counters;    // u32 [ep]: rows that came from each source
+  std::uint64_t statistics;       // i32 [ep, words of the round]: what each source told
+  std::uint64_t target_rank;      // i32 [t, top_k], -1 where nothing was sent
+  std::uint64_t target_slot;      // i32 [t, top_k], -1 where nothing was sent
   SentinelOffsets sentinel;
 };
 

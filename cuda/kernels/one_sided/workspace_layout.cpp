@@ -73,15 +73,10 @@ Expected<Workspace> Workspace::make(const GroupCapacity& c) {
            {"slot bytes", slot_bytes(c)},
            {"cell bytes", cell_bytes(c)},
            {"sentinel padding", c.sentinel_max_tokens > 0 ? kRowAlignment * kMaxPayloads : 0}},
-          {{"phase", 4, {}, kLineBytes, "signals sent so far; even between rounds"},
+          {{"phase", 4, {}, kLineBytes, "two for each dispatch so far"},
            {"status", StatusWord::kBytes, {}, 32, "why a kernel gave up, zero if none did"},
            {"dispatch_ticket", 4, {}, kLineBytes, "groups of the running dispatch that are done"},
-           {"combine_head_ticket", 4, {}, kLineBytes, "groups of the running combine that started"},
-           {"combine_tail_ticket",
-            4,
-            {},
-            kLineBytes,
-            "groups of the running combine that are done"},
+           {"combine_ticket", 4, {}, kLineBytes, "groups of the last combine that started"},
            {"dispatch_flags", 8, {"ep"}, kLineBytes, "flag word of each source"},
            {"combine_flags", 8, {"ep"}, kLineBytes, "flag word of each source"},
            {"send_counters",
@@ -158,11 +153,10 @@ Expected<Workspace> Workspace::make(const GroupCapacity& c) {
   Workspace workspace(std::move(layout));
   workspace.capacity_ = c;
   // Picks are read before it is known whether the dispatch that writes them has failed.
-  for (const char* name :
-       {"phase", "status", "dispatch_ticket", "combine_head_ticket", "combine_tail_ticket",
-        "dispatch_flags", "combine_flags", "send_counters", "sentinel_dispatch_phase",
-        "sentinel_combine_phase", "sentinel_dispatch_ticket", "sentinel_combine_ticket",
-        "sentinel_recv_counters", "sentinel_picks"}) {
+  for (const char* name : {"phase", "status", "dispatch_ticket", "combine_ticket", "dispatch_flags",
+                           "combine_flags", "send_counters", "sentinel_dispatch_phase",
+                           "sentinel_combine_phase", "sentinel_dispatch_ticket",
+                           "sentinel_combine_ticket", "sentinel_recv_counters", "sentinel_picks"}) {
     const Layout::Placed& region = workspace.layout_.region(name);
     workspace.zeroed_.push_back({region.offset_bytes, region.bytes});
   }
@@ -179,8 +173,7 @@ WorkspaceOffsets Workspace::offsets() const {
   offsets.phase = at("phase");
   offsets.status = at("status");
   offsets.dispatch_ticket = at("dispatch_ticket");
-  offsets.combine_head_ticket = at("combine_head_ticket");
-  offsets.combine_tail_ticket = at("combine_tail_ticket");
+  offsets.combine_ticket = at("combine_ticket");
   offsets.dispatch_flags = at("dispatch_flags");
   offsets.combine_flags = at("combine_flags");
   offsets.send_counters = at("send_counters");

@@ -93,11 +93,13 @@ class Workspace {
   std::vector<WindowRange> zeroed_, armed_;
 };
 
-// Contiguous placement as a kernel is told it (SPEC KER-1.1).
+// Contiguous placement as a kernel is told it (SPEC KER-1.1): of 1 to kMaxExperts experts.
 constexpr ExpertSplit split_experts(std::int32_t num_experts, std::int32_t ep_size) {
-  return ExpertSplit{static_cast<std::uint32_t>(num_experts),
-                     static_cast<std::uint32_t>(num_experts / ep_size),
-                     static_cast<std::uint32_t>(num_experts % ep_size)};
+  CONTRACT(num_experts >= 1 && num_experts <= kMaxExperts && ep_size >= 1, num_experts, ep_size);
+  const auto experts = static_cast<std::uint32_t>(num_experts);
+  const auto ranks = static_cast<std::uint32_t>(ep_size);
+  return ExpertSplit{experts, experts / ranks, experts % ranks, Reciprocal::of(experts / ranks + 1),
+                     Reciprocal::of(experts / ranks)};
 }
 
 }  // namespace assay::one_sided
