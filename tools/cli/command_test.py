@@ -133,7 +133,7 @@ class Kernels(Command):
         bench = ("bench", "moe", f"--json={self.dir / 'bench.json'}")
         missing = self.dir / "missing.so"
         for arguments, says in (
-                (["--emulated", "--ep", "4", "--batches", "129"], ["129", "--emulated", "512"]),
+                (["--emulated", "--ep", "4", "--batches", "129"], ["129", "--emulated", "256"]),
                 (["--kernels", missing], [str(missing), "does not load", "No such file"]),
                 (["--kernels", PLUGIN], ["does not export assay_kernels_v1"]),
                 (["--kernels", FAULTY, "--kernels-profile", "nope"], ['"nope"', "assay-oneside"]),
