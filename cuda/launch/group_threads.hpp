@@ -14,10 +14,10 @@ inline constexpr std::uint32_t kGroupThreads = 256;
 // Where it has few: a warp for each of a multiprocessor's schedulers.
 inline constexpr std::uint64_t kLeastThreads = 128;
 
-// vectors: of 16 bytes, that a group moves. groups: of the launch, all of one rank. most: threads
-// that the kernel's registers allow, at least a warp. With a group to each multiprocessor or fewer,
-// what counts is how long one group takes: a thread for each vector, in equal passes where there
-// are not so many. Else groups share a multiprocessor.
+// vectors: of 16 bytes, that a group moves. groups: of the launch, all of one rank, and of those
+// beside it on the device. most: threads that the kernel's registers allow, at least a warp. With a
+// group to each multiprocessor or fewer, what counts is how long one group takes: a thread for each
+// vector, in equal passes where there are not so many. Else groups share a multiprocessor.
 constexpr std::uint32_t group_threads(std::uint64_t vectors, std::uint32_t groups,
                                       std::uint32_t most, std::uint32_t multiprocessors) {
   constexpr std::uint64_t kWarp = 32;
@@ -39,6 +39,11 @@ constexpr std::uint32_t parts_log2_of(std::uint64_t vectors, std::uint32_t rows,
          vectors >> (log2 + 1) >= kLeastThreads)
     ++log2;
   return log2;
+}
+
+// Of a row of so many vectors, the most that one of 2^parts_log2 groups has.
+constexpr std::uint64_t vectors_of_part(std::uint64_t vectors, std::uint32_t parts_log2) {
+  return (vectors + (std::uint64_t{1} << parts_log2) - 1) >> parts_log2;
 }
 
 // Threads that have no vector of a row: they store headers, behind a fence.

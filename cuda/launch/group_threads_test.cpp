@@ -48,6 +48,19 @@ TEST_CASE("groups share a row as long as each has vectors and a multiprocessor",
   });
 }
 
+TEST_CASE("a shared row takes no more passes than its parts have", "[CUD-3.3][KER-2.7]") {
+  CHECK(vectors_of_part(640, 2) == 160);
+  CHECK(vectors_of_part(641, 2) == 161);
+  CHECK(vectors_of_part(0, 2) == 0);
+  testing::prop("one pass where threads allow it", [](std::uint16_t vectors) {
+    const std::uint32_t log2 = parts_log2_of(vectors, 1, 132);
+    const std::uint64_t part = vectors_of_part(vectors, log2);
+    const std::uint64_t threads = group_threads(part, 1u << log2, 1024, 132);
+    const std::uint64_t passes = std::max<std::uint64_t>((part + 1023) / 1024, 1);
+    RC_ASSERT((threads << log2) * passes >= vectors);
+  });
+}
+
 TEST_CASE("by Sentinel there is a group for every slot, as far as there are places", "[CUD-3.5]") {
   CHECK(sentinel_groups_of(2, 1, 1, 132) == 2);
   CHECK(sentinel_groups_of(4, 8, 8, 132) == 32);

@@ -254,7 +254,7 @@ Status OneSidedKernels::combine(std::span<const LaunchedRank> ranks,
   for (CombineParams& p : in_parts) p.parts_log2 = parts_log2;
   return launch(Step::kCombine, ranks, std::span<const CombineParams>(in_parts), config,
                 [&](const CombineParams& p) {
-                  return Grid{groups_of(p), vectors >> parts_log2};
+                  return Grid{groups_of(p), vectors_of_part(vectors, parts_log2)};
                 });
 }
 Status OneSidedKernels::dispatch(std::span<const LaunchedRank> ranks,

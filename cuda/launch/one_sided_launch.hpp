@@ -130,8 +130,9 @@ class OneSidedKernels {
     return resident_[static_cast<std::size_t>(step)][several ? 1 : 0];
   }
   Status note_resident(Step step, bool several, std::uint32_t most_threads);
-  // Threads of a group for a launch of one rank with so many groups, each of which moves so many
-  // 16-byte vectors; of several ranks, whose blocks must be resident together, kGroupThreads.
+  // Threads of a group for a launch of one rank with so many groups on its device, of its own and
+  // of launches beside it, each of which moves so many 16-byte vectors; of several ranks, whose
+  // blocks must be resident together, kGroupThreads.
   std::uint32_t threads_for(Step step, std::uint64_t vectors, std::uint32_t groups) const;
   template <class Params, class GridOf>
   Status launch(Step step, std::span<const LaunchedRank> ranks, std::span<const Params> params,

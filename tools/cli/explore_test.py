@@ -16,7 +16,7 @@ class Explore(Command):
             result = self.json("explore", protocol)
             self.assertEqual(result["verdict"], "CONFORMS")
             self.assertEqual([row["search"] for row in result["searches"]],
-                             ["a", "b", "b1", "c", "g", "h"])
+                             ["a", "d", "b", "b1", "c", "g", "h"])
             for row in result["searches"]:
                 self.assertTrue(row["exhausted"])
                 self.assertTrue(row["control"], "a search that catches no mutant proves nothing")

@@ -94,7 +94,10 @@ class Replay(Command):
                 self.refuse("replay", SAMPLE, *arguments, says=says)
 
     def test_progress_is_shown_on_a_terminal_and_wiped(self):
-        controller, terminal = pty.openpty()
+        try:
+            controller, terminal = pty.openpty()
+        except OSError as error:  # as in a container without /dev/pts
+            self.skipTest("no terminal can be made: %s" % error)
         result = subprocess.run([ASSAY, "replay", SAMPLE, *self.STEPS], stdout=subprocess.PIPE,
                                 stderr=terminal, text=True, timeout=300)
         os.close(terminal)

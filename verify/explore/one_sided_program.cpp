@@ -188,6 +188,14 @@ class OneSidedProgram {
     word(at.dispatch_ticket, 0, "dispatch's ticket");
     for (std::int32_t target = 0; target < ep(); ++target)
       word(at.send_counters + 4 * u64(target), 0, "a send counter");
+    std::uint64_t tokens = 0;
+    for (const auto* round : in_.rounds)
+      tokens = std::max<std::uint64_t>(tokens, tokens_of(*round, rank));
+    for (std::uint64_t pick = tokens * u64(in_.setup.group.top_k);
+         pick < u64(in_.setup.group.max_tokens_per_rank) * u64(in_.setup.group.top_k); ++pick) {
+      word(at.target_rank + 4 * pick, 0, "the target rank of a token that is none");
+      word(at.target_slot + 4 * pick, 0, "the target slot of a token that is none");
+    }
   }
 
   // The window without what the rounds may write (SPEC VER-8.3).
@@ -205,10 +213,6 @@ class OneSidedProgram {
     allow(at.recv_counters, 4 * u64(ep()));
     for (std::size_t r = 0; r < in_.rounds.size(); ++r) {
       allow(at.statistics, 4 * u64(ep()) * u64(in_.setup.rounds[r].num_statistics()));
-      const std::uint64_t picks =
-          std::uint64_t{tokens_of(*in_.rounds[r], rank)} * u64(in_.setup.group.top_k);
-      allow(at.target_rank, 4 * picks);
-      allow(at.target_slot, 4 * picks);
       const moe::DispatchPlan& legal = out_.evidence.rounds[r].plan;
       for (RankId src{0}; src.value() < ep(); src = src.next()) {
         const std::uint64_t first = index(src) * max_of(r);

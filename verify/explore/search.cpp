@@ -19,7 +19,8 @@ namespace {
 
 // Every token goes to every rank where it can: a row that stays at home shows nothing. (a) has one
 // round more than Sentinel has generations, so that a slot is used twice; under Fence flags turn
-// over with every phase, and three rounds have one whole round between two others. (b) is where
+// over with every phase, and three rounds have one whole round between two others. (d) takes
+// combine's ticket in every round. (b) is where
 // groups and lanes meet, once all at a time and once at the smallest residency; a token has two
 // payloads, so that each lane has a vector to store, and a statistic; two groups share each row of
 // combine. (c) has a rank that only signals and waits.
@@ -27,6 +28,9 @@ constexpr MustShow kMustShow[] = {
     {"a", "2 ranks, 1 token each, 3 rounds",
      "ep=2 experts=2 top_k=2 hidden=2 max_tokens=1 tokens=1 rounds=3", 1, 1, 0xFFFFFFFFu, 0, false,
      Variant::kNone, 1},
+    {"d", "the same, and two groups share each row",
+     "ep=2 experts=2 top_k=2 hidden=2 max_tokens=1 tokens=1 rounds=3", 1, 1, 0xFFFFFFFFu, 0, false,
+     Variant::kNone, 0, 1},
     {"b", "2 ranks, 2 and 1 tokens, 2 CTAs of 2 lanes",
      "ep=2 experts=2 top_k=2 hidden=6 max_tokens=2 tokens=2,1 rounds=1", 2, 2, 0xFFFFFFFFu, 0,
      false, Variant::kNone, 2, 1},
@@ -48,7 +52,7 @@ constexpr MustShow kMustShow[] = {
     {"q", "the same with one resident CTA",
      "ep=3 experts=6 top_k=2 hidden=6 max_tokens=3 tokens=3,1,2 rounds=2", 2, 2, 1, 100, false,
      Variant::kNone, 0, 1},
-    {"s", "the same as r in sequential memory",
+    {"s", "the same as r in sequential memory, each row of one group",
      "ep=3 experts=6 top_k=2 hidden=6 max_tokens=3 tokens=3,1,2 rounds=2", 2, 2, 0xFFFFFFFFu, 300,
      true},
 };

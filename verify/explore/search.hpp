@@ -47,8 +47,8 @@ struct Control {
 };
 std::optional<Control> find_control(const Program& program, const machine::ExploreConfig& config);
 
-// A program that is searched through, by name: "a", "b", "b1", "c", "g", "h" exhaustively; "r", "q"
-// and "s", which are too large for that, by random schedules.
+// A program that is searched through, by name: "a", "d", "b", "b1", "c", "g", "h" exhaustively;
+// "r", "q" and "s", which are too large for that, by random schedules.
 struct MustShow {
   std::string_view name;
   std::string_view title;

@@ -190,20 +190,21 @@ class CudaGroup {
     return all.error();
   }
 
-  // Of the fullest device, in any round: as many as Sentinel has, which are more.
+  // Of the fullest device, in any round: as many as Sentinel's dispatch has, or Fence's combine.
   std::uint32_t blocks_of(std::span<const assay_round> rounds) const {
     const auto ep = static_cast<std::uint32_t>(plan_.config.ep_size);
     const bool emulated = place_->communicator.is_emulated();
     std::uint32_t most = 1;
     for (const assay_round& round : rounds) {
-      std::uint32_t here = 0;
+      std::uint32_t by_sentinel = 0, by_fence = 0;
       for (std::uint32_t rank = 0; rank < ep; ++rank) {
+        const std::uint32_t tokens = tokens_of(round, RankId(static_cast<std::int32_t>(rank)));
         const std::uint32_t blocks = group_.kernels().sentinel_blocks(
-            emulated ? ep : 1, ep, static_cast<std::uint32_t>(round.max_tokens_per_rank),
-            tokens_of(round, RankId(static_cast<std::int32_t>(rank))));
-        here = emulated ? here + blocks : std::max(here, blocks);
+            emulated ? ep : 1, ep, static_cast<std::uint32_t>(round.max_tokens_per_rank), tokens);
+        by_sentinel = emulated ? by_sentinel + blocks : std::max(by_sentinel, blocks);
+        by_fence = emulated ? by_fence + std::max(tokens, 1u) : std::max({by_fence, tokens, 1u});
       }
-      most = std::max(most, here);
+      most = std::max({most, by_sentinel, by_fence << CudaWorker::most_parts_log2(by_fence)});
     }
     return most;
   }

@@ -177,12 +177,10 @@ Status CudaWorker::launch_combine(const assay_round& round, const RoundPlan& pla
     params.push_back(combine_params(plan_, plan, round, rank, memory_of(rank)));
     groups += groups_of(params.back());
   }
-  // A suite's rows are too short for the launcher to share them (SPEC KER-2.7, CUD-3.3). Few
-  // groups, as all must be resident.
-  constexpr std::uint32_t kMostParts = 2, kMostGroups = 128;
+  // A suite's rows are too short for the launcher to share them (SPEC KER-2.7, CUD-3.3).
   cuda::LaunchConfig launch = launch_;
-  launch.parts_log2 = static_cast<std::uint32_t>(splitmix64(random_) % (kMostParts + 1));
-  while (*launch.parts_log2 > 0 && groups << *launch.parts_log2 > kMostGroups) --*launch.parts_log2;
+  launch.parts_log2 =
+      static_cast<std::uint32_t>(splitmix64(random_) % (most_parts_log2(groups) + 1));
   return group_.kernels().combine(launched(plan), params, launch);
 }
 

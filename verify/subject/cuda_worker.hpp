@@ -54,6 +54,11 @@ class CudaWorker {
   Status receive(const assay_round& round, const RoundPlan& plan);
   Status combine(const assay_round& round, const RoundPlan& plan);
 
+  // Of combine by Fence, 2^that groups at most share a row, where a launch has so many rows: few,
+  // as all must be resident.
+  static constexpr std::uint32_t most_parts_log2(std::uint32_t rows) {
+    return rows <= 32 ? 2 : rows <= 64 ? 1 : 0;
+  }
   // The living ranks here.
   std::vector<RankId> ranks(const RoundPlan& plan) const;
   // Whether everything enqueued has ended.

@@ -80,6 +80,11 @@ TEST_CASE("slots, statistics and lists do not depend on how many threads and gro
           {"group_size=1 longest_run=1", "group_size=3", "group_size=32 resident_ctas=1"});
 }
 
+TEST_CASE("groups of several teams, whole and not, send every byte", "[KER-1.4][KER-2.7]") {
+  conform({"dispatch", "payload_bytes", "payload_changes", "combine_bf16"},
+          {"group_size=64", "group_size=70", "group_size=33"});
+}
+
 // The simulated kernels told to compute another profile than the driver demands.
 const char* pretended = "";
 int create_other(const assay_group_config* config, void** group, assay_message* message) {

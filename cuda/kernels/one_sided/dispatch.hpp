@@ -1,6 +1,7 @@
 // Dispatch: each group takes one token, finds the ranks of its experts, takes a slot at each, and
 // stores every payload row straight into those ranks' receive buffers. The last group to finish
-// publishes the counts, signals all peers and waits for them. Decides target rank, deduplication,
+// publishes the counts (a launch's only group as soon as it knows its token's targets), signals all
+// peers and waits for them. Decides target rank, deduplication,
 // slot and the end of the phase (SPEC KER-1, KER-2). Expert ids are only compared, never trusted.
 //
 // Grid: max(num_tokens, 1) groups, in any order of admission; one resident group is enough.
@@ -73,7 +74,7 @@ ASSAY_HD void dispatch(O& ops, const DispatchParams& p) {
   signal_peers(ops, group, group.at.dispatch_flags, flag, Site::kDispatchFlag);
   if (ops.thread() == 0) {
     ops.store(weak, Site::kDispatchResetTicket, own.at(group.at.dispatch_ticket), 0u);
-    ops.store(weak, Site::kDispatchResetTicket, own.at(group.at.combine_ticket), 0u);
+    ops.store(weak, Site::kDispatchResetCombineTicket, own.at(group.at.combine_ticket), 0u);
     ops.store(weak, Site::kDispatchAdvancePhase, own.at(group.at.phase), phase + 2);
   }
   // No barrier behind it: the acquires reach whoever needs them at the end of the kernel.

@@ -14,14 +14,15 @@
 //   reduce.hpp     the order in which a token's rows are added
 //   group_prefix.hpp  what the threads of a group before this one have counted
 //   rows.hpp       moving and reading rows by the widest legal vector
+//   pieces.hpp     how Fence's dispatch shares a token's rows out over its threads
 //   sentinel_rows.hpp, sentinel_dispatch.hpp, sentinel_combine.hpp
 //                  the same round by another protocol, for few tokens: no flags, no counts
 //
 // One round on one stream: [order_slots], dispatch, [sanitize], [list_experts], experts, [stage],
-// combine; by Sentinel dispatch, [list_experts], experts, combine. One group (CTA) per token in
-// dispatch and combine by Fence. These files decide the protocol (SPEC KER); they are the second
-// route to every answer and share with the first (model/moe) nothing but ids and the scalar
-// arithmetic behind Ops.
+// combine; by Sentinel dispatch, [list_experts], experts, combine. By Fence one group (CTA) per
+// token in dispatch, one or more in combine. These files decide the protocol (SPEC KER); they are
+// the second route to every answer and share with the first (model/moe) nothing but ids and the
+// scalar arithmetic behind Ops.
 #pragma once
 
 #include "cuda/kernels/one_sided/combine.hpp"

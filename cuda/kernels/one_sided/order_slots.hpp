@@ -51,7 +51,7 @@ ASSAY_HD void order_slots_at(O& ops, const OrderSlotsParams& p, std::uint32_t ta
     ++slot;
   }
   // What dispatch's groups would have counted; dispatch publishes it and sets it back. A dispatch
-  // of one group, and so of at most one token, neither reads nor resets these words.
+  // of one token does not look at these words, and one of none finds zeros.
   if (ops.thread() == 0 && tokens > 1)
     ops.store(weak, Site::kOrderSlotsStoreCount,
               own.at(group.at.send_counters + std::uint64_t{target} * 4), prefix.total);

@@ -212,10 +212,10 @@ struct InFlight {
     }
   }
   // The same for all vectors of this thread's, of which the first are loaded.
-  template <Ops O, class... Use>
-  ASSAY_HD void all(O& ops, const Use&... use) {
+  template <Ops O, class Use>
+  ASSAY_HD void all(O& ops, const Use& use) {
     for (std::uint32_t first = ops.thread();;) {
-      each(ops, first, use...);
+      each(ops, first, use);
       first += step(ops);
       if (first >= rows.vectors()) return;
       load(ops, first);

@@ -152,11 +152,12 @@ Expected<Workspace> Workspace::make(const GroupCapacity& c) {
             "where peers store rows that come back; armed"}}));
   Workspace workspace(std::move(layout));
   workspace.capacity_ = c;
-  // Picks are read before it is known whether the dispatch that writes them has failed.
-  for (const char* name : {"phase", "status", "dispatch_ticket", "combine_ticket", "dispatch_flags",
-                           "combine_flags", "send_counters", "sentinel_dispatch_phase",
-                           "sentinel_combine_phase", "sentinel_dispatch_ticket",
-                           "sentinel_combine_ticket", "sentinel_recv_counters", "sentinel_picks"}) {
+  // Picks and targets are read before it is known whether the dispatch that writes them has failed.
+  for (const char* name :
+       {"phase", "status", "dispatch_ticket", "combine_ticket", "dispatch_flags", "combine_flags",
+        "send_counters", "sentinel_dispatch_phase", "sentinel_combine_phase",
+        "sentinel_dispatch_ticket", "sentinel_combine_ticket", "sentinel_recv_counters",
+        "sentinel_picks", "target_rank", "target_slot"}) {
     const Layout::Placed& region = workspace.layout_.region(name);
     workspace.zeroed_.push_back({region.offset_bytes, region.bytes});
   }
