@@ -1,8 +1,8 @@
 // Dispatch: each group takes one token, finds the ranks of its experts, takes a slot at each, and
 // stores every payload row straight into those ranks' receive buffers. The last group to finish
 // publishes the counts (a launch's only group as soon as it knows its token's targets), signals all
-// peers and waits for them. Decides target rank, deduplication,
-// slot and the end of the phase (SPEC KER-1, KER-2). Expert ids are only compared, never trusted.
+// peers and waits for them. Decides target rank, deduplication, slot and the end of the phase (SPEC
+// KER-1, KER-2). Expert ids are only compared, never trusted.
 //
 // Grid: max(num_tokens, 1) groups, in any order of admission; one resident group is enough.
 #pragma once
